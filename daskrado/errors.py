@@ -1,0 +1,31 @@
+"""Errors a user can act on: each is one clear line, and its class decides the exit code."""
+
+from __future__ import annotations
+
+
+class DaskradoError(Exception):
+    """Base of every error that daskrado raises on purpose."""
+
+    exit_code = 1
+
+
+class UsageError(DaskradoError):
+    """The request itself is wrong: a key, a type, a value, an existing output folder."""
+
+    exit_code = 2
+
+
+class DataError(DaskradoError):
+    """The lake cannot be used as it is. Messages name files and columns, never a value from a row."""
+
+
+class LedgerError(DaskradoError):
+    """The ledger file cannot be read or written, or an entry is used against its rules."""
+
+
+class BudgetError(LedgerError):
+    """The budget does not cover the request; nothing was debited."""
+
+
+class ClusterError(DaskradoError):
+    """The cluster could not be reached or was lost."""

@@ -1,0 +1,51 @@
+"""Who is protected: the neighbouring relations, and the sensitivity of a statistic under one of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Relation(StrEnum):
+    """When two lakes count as neighbours. Budgets under different relations never add up."""
+
+    ADD_REMOVE = "add_remove"
+    REPLACE_ONE = "replace_one"
+    LABEL_FLIP = "label_flip"
+    FEATURE_FLIP = "feature_flip"
+
+    @property
+    def meaning(self) -> str:
+        """One sentence for a report."""
+        return _MEANING[self]
+
+    @property
+    def rows_public(self) -> bool:
+        """Whether the number of rows is public: true for every relation except add/remove."""
+        return self is not Relation.ADD_REMOVE
+
+
+_MEANING = {
+    Relation.ADD_REMOVE: "one record added to or removed from the lake; the number of rows is secret",
+    Relation.REPLACE_ONE: "one record replaced by any other; the number of rows is public",
+    Relation.LABEL_FLIP: "the label of one record flipped; all features and the number of rows are public",
+    Relation.FEATURE_FLIP: "one declared boolean feature of one record flipped; everything else is public",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sensitivity:
+    """How far one neighbouring change can move the normalised joint vector of a statistic.
+
+    The joint vector divides every block by its public unit (see ``statistics.base.Block``), so the norm
+    bound never appears here. Blocks named in ``public`` do not depend on what the relation protects and are
+    left out of the vector and of the noise.
+    """
+
+    l1: float
+    l2: float
+    public: frozenset[str] = frozenset()
+
+    def times(self, rows_per_unit: int) -> Sensitivity:
+        """Group privacy: a unit that owns several rows moves an additive statistic that many times as far."""
+        return Sensitivity(self.l1 * rows_per_unit, self.l2 * rows_per_unit, self.public)
