@@ -1,0 +1,152 @@
+"""Privacy events: frozen values that hold only what accounting needs, with exact rational parameters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+
+from daskrado.errors import UsageError
+
+Amount = int | float | str | Decimal | Fraction
+"""A number as people write it. A float means its shortest decimal text: 0.1 is exactly 1/10."""
+
+MAX_EPSILON = Fraction(50)
+MAX_DELTA = Fraction(1, 10)
+
+
+def exact(value: Amount, name: str = "value") -> Fraction:
+    """The rational number that the decimal text of ``value`` denotes, so that ten times 0.1 is 1."""
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        if isinstance(value, float):
+            # float() first: numpy's subclass of float has another repr.
+            return Fraction(repr(float(value)))
+        if isinstance(value, str):
+            return Fraction(value.strip())
+        return Fraction(value)
+    except (TypeError, ValueError, ZeroDivisionError, OverflowError, InvalidOperation):
+        raise UsageError(f"{name} must be a finite number, got {value!r}") from None
+
+
+def exact_epsilon(value: Amount) -> Fraction:
+    """An epsilon above 0 and at most 50; beyond that the word private has no meaning."""
+    epsilon = exact(value, "epsilon")
+    if not 0 < epsilon <= MAX_EPSILON:
+        raise UsageError(f"epsilon must be above 0 and at most {MAX_EPSILON}, got {value!s}")
+    return epsilon
+
+
+def exact_delta(value: Amount, *, zero: bool = False) -> Fraction:
+    """A delta above 0 (or equal to it, when ``zero``) and at most 0.1."""
+    delta = exact(value, "delta")
+    if not (0 < delta <= MAX_DELTA or (zero and delta == 0)):
+        raise UsageError(f"delta must be {'0, or ' if zero else ''}above 0 and at most 0.1, got {value!s}")
+    return delta
+
+
+def decimal_text(value: Fraction | float) -> str:
+    """Exact text that ``exact`` reads back: decimal where it terminates, p/q where it does not."""
+    if isinstance(value, float):
+        return repr(float(value))
+    places, rest = 0, value.denominator
+    for prime in (2, 5):
+        power = 0
+        while rest % prime == 0:
+            rest, power = rest // prime, power + 1
+        places = max(places, power)
+    if rest != 1:
+        return str(value)
+    digits = abs(value.numerator) * 10**places // value.denominator
+    return str(Decimal((int(value < 0), tuple(map(int, str(digits))), -places)))
+
+
+@dataclass(frozen=True, init=False, slots=True)
+class PureEvent:
+    """epsilon-differential privacy: P(M(D) in S) <= exp(epsilon) P(M(D') in S) for neighbours D, D'.
+
+    *Reference*: Dwork, McSherry, Nissim and Smith (2006).
+    """
+
+    epsilon: Fraction
+
+    def __init__(self, epsilon: Amount) -> None:
+        object.__setattr__(self, "epsilon", exact_epsilon(epsilon))
+
+    def __str__(self) -> str:
+        return f"epsilon {decimal_text(self.epsilon)}"
+
+
+@dataclass(frozen=True, init=False, slots=True)
+class ApproximateEvent:
+    """(epsilon, delta)-differential privacy: P(M(D) in S) <= exp(epsilon) P(M(D') in S) + delta.
+
+    *Reference*: Dwork, Kenthapadi, McSherry, Mironov and Naor (2006).
+    """
+
+    epsilon: Fraction
+    delta: Fraction
+
+    def __init__(self, epsilon: Amount, delta: Amount) -> None:
+        object.__setattr__(self, "epsilon", exact_epsilon(epsilon))
+        object.__setattr__(self, "delta", exact_delta(delta))
+
+    def __str__(self) -> str:
+        return f"epsilon {decimal_text(self.epsilon)}, delta {decimal_text(self.delta)}"
+
+
+@dataclass(frozen=True, init=False, slots=True)
+class ZcdpEvent:
+    """rho-zero-concentrated differential privacy: D_a(M(D) || M(D')) <= rho a for every order a > 1.
+
+    Gaussian noise of standard deviation sigma on a vector of L2 sensitivity s has rho = s^2 / (2 sigma^2).
+
+    *Reference*: Bun and Steinke (2016).
+    """
+
+    rho: float
+
+    def __init__(self, rho: Amount) -> None:
+        value = float(exact(rho, "rho"))
+        if not 0 < value < math.inf:
+            raise UsageError(f"rho must be above 0 and finite, got {rho!s}")
+        object.__setattr__(self, "rho", value)
+
+    def __str__(self) -> str:
+        return f"rho {self.rho:g} (zCDP)"
+
+
+Event = PureEvent | ApproximateEvent | ZcdpEvent
+
+
+def event_to_json(event: Event) -> dict[str, str]:
+    """The event as plain JSON: an explicit kind, and numbers as exact text."""
+    match event:
+        case PureEvent():
+            return {"kind": "pure", "epsilon": decimal_text(event.epsilon)}
+        case ApproximateEvent():
+            delta = decimal_text(event.delta)
+            return {"kind": "approximate", "epsilon": decimal_text(event.epsilon), "delta": delta}
+        case ZcdpEvent():
+            return {"kind": "zcdp", "rho": decimal_text(event.rho)}
+
+
+def event_from_json(value: object) -> Event:
+    """The event that ``event_to_json`` wrote. Kinds are listed here; stored text never names a class."""
+    if not isinstance(value, Mapping):
+        raise UsageError(f"a privacy event must be an object with a kind, got {value!r}")
+    fields = dict(value)
+    kind = fields.pop("kind", None)
+    expected = {"pure": {"epsilon"}, "approximate": {"epsilon", "delta"}, "zcdp": {"rho"}}
+    if kind not in expected:
+        raise UsageError(f"unknown kind of privacy event {kind!r}; known: {', '.join(expected)}")
+    if set(fields) != expected[kind]:
+        raise UsageError(f"a {kind} event has the fields {sorted(expected[kind])}, got {sorted(map(str, fields))}")
+    if kind == "pure":
+        return PureEvent(fields["epsilon"])
+    if kind == "approximate":
+        return ApproximateEvent(fields["epsilon"], fields["delta"])
+    return ZcdpEvent(fields["rho"])
