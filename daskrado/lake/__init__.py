@@ -1,1 +1,3 @@
-"""."""
+"""Lakes: scanning Parquet, encoding rows, and the one exact reduction over partitions."""
+
+from __future__ import annotations

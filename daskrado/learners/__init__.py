@@ -1,1 +1,8 @@
-"""."""
+"""Learners on a Release: post-processing only."""
+
+from __future__ import annotations
+
+from daskrado.learners.moments import MeanLearner, MomentsLearner
+from daskrado.learners.radoboost import RadoBoost
+
+__all__ = ["MeanLearner", "MomentsLearner", "RadoBoost"]

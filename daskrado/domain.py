@@ -1,0 +1,248 @@
+"""The Domain: the public description of a lake's columns. It fixes every array shape before data is read.
+
+Nothing here may come from private rows: bounds, categories and the norm bound are facts the owner declares.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError, field_validator, model_validator
+
+from daskrado.errors import UsageError
+
+Scalar = StrictBool | int | float | str
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+class Frozen(BaseModel):
+    """An immutable, strictly keyed piece of configuration."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Fill(Frozen):
+    """Nulls are replaced by a declared value and flagged by an extra 0/1 feature."""
+
+    fill: Scalar
+
+
+class _Column(Frozen):
+    nulls: Literal["error"] | Fill = "error"
+
+    @property
+    def fill(self) -> Scalar | None:
+        return self.nulls.fill if isinstance(self.nulls, Fill) else None
+
+
+class NumericColumn(_Column):
+    """A number between public bounds, scaled to [-1, 1], or cut into one-hot bins at public edges."""
+
+    kind: Literal["numeric"]
+    lower: float
+    upper: float
+    transform: Literal["none", "log1p"] = "none"
+    bins: tuple[float, ...] | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> NumericColumn:
+        if not self.lower < self.upper:
+            raise ValueError(f"lower {self.lower:g} must be below upper {self.upper:g}")
+        if self.transform == "log1p" and self.lower < 0:
+            raise ValueError(f"transform log1p needs lower >= 0, got {self.lower:g}")
+        if self.bins is not None:
+            if self.transform != "none":
+                raise ValueError("bins and transform together: bin edges are in the column's own unit, drop one")
+            if not self.bins or list(self.bins) != sorted(set(self.bins)):
+                raise ValueError(f"bins must be a rising list of edges, got {list(self.bins)}")
+            if self.bins[0] <= self.lower or self.bins[-1] >= self.upper:
+                raise ValueError(f"bins must lie strictly between lower {self.lower:g} and upper {self.upper:g}")
+        if self.fill is not None and (isinstance(self.fill, bool | str)):
+            raise ValueError(f"fill must be a number, got {self.fill!r}")
+        return self
+
+    def feature_names(self, name: str) -> list[str]:
+        """Names of the encoded features, the null indicator aside."""
+        if self.bins is None:
+            return [name]
+        edges = [self.lower, *self.bins, self.upper]
+        return [f"{name}[{low:g},{high:g})" for low, high in itertools.pairwise(edges)]
+
+
+class CategoricalColumn(_Column):
+    """One-hot over declared values; anything else falls in the "other" bucket, or is an error without one."""
+
+    kind: Literal["categorical"]
+    values: tuple[Scalar, ...] = Field(min_length=1)
+    other: bool = True
+
+    @field_validator("values")
+    @classmethod
+    def _distinct(cls, values: tuple[Scalar, ...]) -> tuple[Scalar, ...]:
+        repeated = sorted({str(v) for v in values if sum(type(v) is type(w) and v == w for w in values) > 1})
+        if repeated:
+            raise ValueError(f"values repeats {', '.join(repeated)}: list each category once")
+        if len({type(v) for v in values}) > 1:
+            raise ValueError(f"values mixes types: {list(values)}; quote them all, or none")
+        return values
+
+    def feature_names(self, name: str) -> list[str]:
+        """Names of the encoded features, the null indicator aside."""
+        return [f"{name}={value}" for value in self.values] + ([f"{name}=other"] if self.other else [])
+
+    @model_validator(mode="after")
+    def _fill_known(self) -> CategoricalColumn:
+        if self.fill is not None and not self.other and self.fill not in self.values:
+            raise ValueError(f"fill {self.fill!r} is not one of the values {list(self.values)}")
+        return self
+
+
+class BooleanColumn(_Column):
+    """True is encoded +1 and false -1, so that flipping it leaves the row's norm unchanged."""
+
+    kind: Literal["boolean"]
+
+    @model_validator(mode="after")
+    def _check(self) -> BooleanColumn:
+        if self.fill is not None and not isinstance(self.fill, bool):
+            raise ValueError(f"fill must be true or false, got {self.fill!r}")
+        return self
+
+    def feature_names(self, name: str) -> list[str]:
+        """Names of the encoded features, the null indicator aside."""
+        return [name]
+
+
+Column = Annotated[NumericColumn | CategoricalColumn | BooleanColumn, Field(discriminator="kind")]
+
+
+class Label(Frozen):
+    """The label column and which of its two values is +1 and which is -1."""
+
+    column: str
+    positive: Scalar
+    negative: Scalar
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Label:
+        if self.positive == self.negative:
+            raise ValueError(f"positive and negative are both {self.positive!r}")
+        if type(self.positive) is not type(self.negative):
+            raise ValueError(f"positive {self.positive!r} and negative {self.negative!r} differ in type")
+        return self
+
+
+class Domain(Frozen):
+    """Public description of columns, label, bounds; the same Domain always gives the same features."""
+
+    label: Label
+    columns: dict[str, Column] = Field(min_length=1)
+    norm_bound: float = Field(gt=0)
+    intercept: float = Field(default=1.0, ge=0, description="value of the constant feature; 0 for none")
+    id: str | None = Field(default=None, description="column that names a record, to key signatures")
+    schema_version: Literal[1] = 1
+
+    @model_validator(mode="after")
+    def _check(self) -> Domain:
+        if self.label.column in self.columns:
+            raise ValueError(f"column {self.label.column!r} is both the label and a feature")
+        if self.id is not None and (self.id in self.columns or self.id == self.label.column):
+            raise ValueError(f"id column {self.id!r} is also a feature or the label")
+        names = self.feature_names
+        if len(set(names)) < len(names):
+            repeated = sorted({n for n in names if names.count(n) > 1})
+            raise ValueError(f"two features would both be called {', '.join(repeated)}: rename a column")
+        return self
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the encoded features, in their order."""
+        names: list[str] = []
+        for name, column in self.columns.items():
+            names += column.feature_names(name)
+            if column.fill is not None:
+                names.append(f"{name} is null")
+        return (*names, "intercept") if self.intercept else tuple(names)
+
+    @property
+    def width(self) -> int:
+        """Number of encoded features."""
+        return len(self.feature_names)
+
+    @property
+    def largest_norm(self) -> float:
+        """The largest Euclidean norm an encoded row can have before clipping: a public fact."""
+        square = self.intercept**2
+        for column in self.columns.values():
+            square += 1.0 + (1.0 if column.fill is not None else 0.0)
+        return math.sqrt(square)
+
+    def digest(self) -> str:
+        """A hash that two parties can compare to know they mean the same Domain."""
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @classmethod
+    def load(cls, path: str | Path) -> Domain:
+        """Read and validate a YAML file."""
+        return parse(cls, read_yaml(path), str(path))
+
+
+def read_yaml(path: str | Path) -> Any:
+    """A YAML file as plain Python values; a missing or malformed one is a one-line UsageError."""
+    try:
+        return yaml.load(Path(path).read_text(encoding="utf-8"), Loader=_UniqueKeyLoader)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: is not UTF-8 text") from error
+    except yaml.YAMLError as error:
+        raise UsageError(f"{path}: is not valid YAML: {' '.join(str(error).split())}") from error
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """Safe YAML that refuses a key given twice, where plain YAML would keep the last one."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Build one mapping, checking its keys."""
+        seen = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if key in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"key {key!r} given twice", key_node.start_mark)
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+def parse(model: type[ModelT], content: Any, where: str) -> ModelT:
+    """Validate plain values as ``model``, naming the file, the key, the value and what is allowed."""
+    if isinstance(content, model):
+        return content
+    if not isinstance(content, Mapping):
+        raise UsageError(f"{where}: must be a mapping of keys, got {type(content).__name__}")
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        raise UsageError(f"{where}: " + "; ".join(_explain(e) for e in error.errors())) from error
+
+
+_UNION_TAGS = {"numeric", "categorical", "boolean", "Fill", "literal['error']", "bool", "int", "float", "str"}
+
+
+def _explain(problem: Any) -> str:
+    key = ".".join(str(part) for part in problem["loc"] if str(part) not in _UNION_TAGS) or "file"
+    kind = problem["type"]
+    if kind == "missing":
+        return f"{key}: missing, and it has no default"
+    if kind == "extra_forbidden":
+        return f"{key}: unknown key"
+    if kind == "value_error":
+        return f"{key}: {problem['ctx']['error']}"
+    return f"{key}: {problem['msg'][0].lower()}{problem['msg'][1:]} (got {problem['input']!r})"

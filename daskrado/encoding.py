@@ -1,0 +1,232 @@
+"""From Arrow columns to encoded rows, as the Domain says: scale by public bounds, one-hot, constant feature.
+
+Problems with the data are returned as values that count rows and name columns; they never hold a row's value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from daskrado.domain import BooleanColumn, CategoricalColumn, Domain, NumericColumn, Scalar
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Problem:
+    """Why a table cannot be used: which column, what is wrong, in how many rows. Never a value from a row."""
+
+    column: str
+    what: str
+    rows: int
+
+    def __str__(self) -> str:
+        return f"column {self.column!r}: {self.what}" + (f" ({self.rows} rows)" if self.rows else "")
+
+
+def value_set(values: Iterable[Scalar], kind: pa.DataType) -> pa.Array | None:
+    """Declared values as an Arrow array of a column's type, or None where they cannot be of that type."""
+    target = kind.value_type if pa.types.is_dictionary(kind) else kind
+    items = list(values)
+    text = any(isinstance(v, str) for v in items)
+    if text != (pa.types.is_string(target) or pa.types.is_large_string(target) or pa.types.is_string_view(target)):
+        return None
+    if any(isinstance(v, bool) for v in items) != pa.types.is_boolean(target):
+        return None
+    try:
+        return pa.array(items, type=target)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        return None
+
+
+def type_problem(domain: Domain, name: str, kind: pa.DataType) -> str | None:
+    """Why a column of this Arrow type does not fit the Domain; None if it does."""
+    if pa.types.is_null(kind):
+        return None  # an all-null file: the null policy decides
+    if name == domain.id:
+        ok = pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)
+        return None if ok else f"is {kind}, but a record id must be an integer or a string"
+    if name == domain.label.column:
+        values = [domain.label.positive, domain.label.negative]
+        return (
+            None if value_set(values, kind) is not None else f"is {kind}, but the Domain's label values are {values}"
+        )
+    column = domain.columns[name]
+    if isinstance(column, NumericColumn):
+        ok = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+        return None if ok else f"is {kind}, but the Domain says numeric"
+    if isinstance(column, BooleanColumn):
+        return None if pa.types.is_boolean(kind) else f"is {kind}, but the Domain says boolean"
+    if value_set(column.values, kind) is None:
+        return f"is {kind}, but the Domain's values are {list(column.values)}"
+    return None
+
+
+@dataclass(slots=True)
+class EncodedTable:
+    """One table's columns as plain arrays, from which blocks of encoded rows are cut."""
+
+    domain: Domain
+    length: int
+    labels: NDArray[np.int8] | None = None
+    ids: NDArray[np.uint64] | NDArray[np.object_] | None = None
+    problems: list[Problem] = field(default_factory=list)
+    _values: dict[str, NDArray[np.float64] | NDArray[np.int32]] = field(default_factory=dict)
+    _nulls: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
+
+    def block(self, start: int, stop: int, out: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Encode rows start..stop into the first rows of ``out`` (column-major), before clipping."""
+        rows = out[: stop - start]
+        at = 0
+        for name, column in self.domain.columns.items():
+            piece = self._values[name][start:stop]
+            if isinstance(column, NumericColumn) and column.bins is None:
+                np.clip(piece, column.lower, column.upper, out=rows[:, at])
+                lower, upper = column.lower, column.upper
+                if column.transform == "log1p":
+                    np.log1p(rows[:, at], out=rows[:, at])
+                    lower, upper = np.log1p(lower), np.log1p(upper)
+                rows[:, at] *= 2.0 / (upper - lower)
+                rows[:, at] -= (upper + lower) / (upper - lower)
+                np.clip(rows[:, at], -1.0, 1.0, out=rows[:, at])
+                at += 1
+            elif isinstance(column, BooleanColumn):
+                rows[:, at] = piece
+                at += 1
+            else:
+                width = len(column.feature_names(name))
+                rows[:, at : at + width] = 0.0
+                rows[np.arange(len(rows)), at + piece.astype(np.intp)] = 1.0
+                at += width
+            if column.fill is not None:
+                rows[:, at] = self._nulls[name][start:stop]
+                at += 1
+        if self.domain.intercept:
+            rows[:, at] = self.domain.intercept
+        return rows
+
+
+def needed_columns(domain: Domain, *, label: bool = True, ids: bool = False) -> list[str]:
+    """The lake columns that encoding reads."""
+    names = list(domain.columns)
+    if label:
+        names.append(domain.label.column)
+    if ids and domain.id is not None:
+        names.append(domain.id)
+    return names
+
+
+def encode_table(domain: Domain, table: pa.Table, *, label: bool = True, ids: bool = False) -> EncodedTable:
+    """Prepare a table for cutting encoded blocks; collects every problem instead of stopping at the first."""
+    out = EncodedTable(domain, table.num_rows)
+    for name, column in domain.columns.items():
+        data = _flat(table.column(name))
+        out._nulls[name] = nulls = _null_mask(data)
+        if column.fill is None and nulls.any():
+            out.problems.append(Problem(name, "null, and its null policy is error", int(nulls.sum())))
+            continue
+        if isinstance(column, NumericColumn):
+            _numeric(out, name, column, data)
+        elif isinstance(column, BooleanColumn):
+            filled = data.fill_null(bool(column.fill)) if nulls.any() and not _all_null(data) else data
+            truth = np.full(out.length, bool(column.fill)) if _all_null(data) else _to_numpy(filled).astype(bool)
+            out._values[name] = np.where(truth, 1.0, -1.0)
+        else:
+            _categorical(out, name, column, data)
+    if label:
+        out.labels = _labels(out, _flat(table.column(domain.label.column)))
+    if ids and domain.id is not None:
+        out.ids = _ids(out, _flat(table.column(domain.id)))
+    return out
+
+
+def _flat(column: pa.ChunkedArray) -> pa.Array:
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def _null_mask(data: pa.Array) -> NDArray[np.bool_]:
+    if data.null_count == 0:
+        return np.zeros(len(data), dtype=bool)
+    return _to_numpy(data.is_null())
+
+
+def _all_null(data: pa.Array) -> bool:
+    return len(data) > 0 and data.null_count == len(data)
+
+
+def _to_numpy(data: pa.Array) -> NDArray[Any]:
+    return np.asarray(data.to_numpy(zero_copy_only=False))
+
+
+def _numeric(out: EncodedTable, name: str, column: NumericColumn, data: pa.Array) -> None:
+    if pa.types.is_decimal(data.type):
+        data = data.cast(pa.float64())
+    nulls = out._nulls[name]
+    if nulls.any():
+        values = np.full(out.length, float(column.fill or 0.0))
+        if not _all_null(data):
+            values[~nulls] = _to_numpy(data.drop_null())
+    else:
+        values = _to_numpy(data)
+        if not np.issubdtype(values.dtype, np.floating):
+            values = values.astype(np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        suspicious = not np.isfinite(values.sum())
+    if suspicious and not (finite := np.isfinite(values)).all():
+        out.problems.append(Problem(name, "NaN or infinite", int((~finite).sum())))
+        return
+    if column.bins is not None:
+        out._values[name] = np.digitize(values, column.bins).astype(np.int32)
+    else:
+        out._values[name] = values
+
+
+def _categorical(out: EncodedTable, name: str, column: CategoricalColumn, data: pa.Array) -> None:
+    nulls = out._nulls[name]
+    values = list(column.values)
+    if _all_null(data):
+        index = np.full(out.length, -1, dtype=np.int32)
+    else:
+        wanted = value_set(values, data.type)
+        if wanted is None:
+            out.problems.append(Problem(name, f"is {data.type}, but the Domain's values are {values}", 0))
+            return
+        found = pc.index_in(data, value_set=wanted)
+        index = _to_numpy(found.fill_null(-1)).astype(np.int32)
+    if nulls.any():
+        index[nulls] = values.index(column.fill) if column.fill in values else -1
+    unknown = index < 0
+    if not column.other and unknown.any():
+        out.problems.append(Problem(name, f"outside {values}, and the Domain declares no other", int(unknown.sum())))
+        return
+    index[unknown] = len(values)
+    out._values[name] = index
+
+
+def _labels(out: EncodedTable, data: pa.Array) -> NDArray[np.int8]:
+    label = out.domain.label
+    pair = [label.positive, label.negative]
+    wanted = value_set(pair, data.type)
+    if wanted is None:
+        out.problems.append(Problem(label.column, f"is {data.type}, but the Domain's label values are {pair}", 0))
+        return np.zeros(0, dtype=np.int8)
+    index = _to_numpy(pc.index_in(data, value_set=wanted).fill_null(2)).astype(np.int8)
+    bad = int((index == 2).sum())
+    if bad:
+        out.problems.append(Problem(label.column, f"label outside {pair}", bad))
+    return np.where(index == 0, 1, -1).astype(np.int8)
+
+
+def _ids(out: EncodedTable, data: pa.Array) -> NDArray[np.uint64] | NDArray[np.object_]:
+    if data.null_count:
+        out.problems.append(Problem(str(out.domain.id), "record id is null", data.null_count))
+        return np.zeros(0, dtype=np.uint64)
+    values = _to_numpy(data)
+    return values.astype(np.uint64) if np.issubdtype(values.dtype, np.integer) else values.astype(object)

@@ -1,0 +1,106 @@
+"""DataFrames as lakes: pandas in memory, Dask wherever its partitions are."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from dask.delayed import Delayed
+
+from daskrado.domain import Domain
+from daskrado.encoding import needed_columns, type_problem
+from daskrado.errors import DataError, UsageError
+from daskrado.lake.fingerprint import ColumnFacts, fingerprint
+from daskrado.lake.scan import Lake
+
+_SLICE_ROWS = 1 << 18
+
+
+@dataclass(frozen=True)
+class FramePartition:
+    """A slice of a frame: ``content`` is an Arrow table, or a Dask partition that becomes one."""
+
+    name: str
+    content: pa.Table | Delayed
+    rows: int
+    identity: str
+
+    def tables(self, columns: Sequence[str]) -> Any:
+        """Yield the one table with the wanted columns."""
+        if isinstance(self.content, Delayed):
+            raise TypeError("a Dask partition is resolved by collect before it is read")
+        yield 0, self.content.select(columns)
+
+
+def open_frame(source: Any, domain: Domain, *, label: bool = True, ids: bool = False) -> Lake:
+    """Check a pandas or Dask DataFrame against the Domain and cut it into partitions."""
+    columns = needed_columns(domain, label=label, ids=ids)
+    if isinstance(source, pd.DataFrame):
+        _check_columns(source.columns, columns)
+        table = to_arrow(source)
+        facts = [_facts(table)]
+        slices = [table.slice(at, _SLICE_ROWS) for at in range(0, table.num_rows, _SLICE_ROWS)]
+        parts = [FramePartition(f"slice {i}", part, part.num_rows, f"slice-{i}") for i, part in enumerate(slices)]
+        size, schemas = table.nbytes, [table.schema]
+    elif hasattr(source, "to_delayed") and hasattr(source, "npartitions"):
+        import dask
+
+        _check_columns(source.columns, columns)
+        tables = [dask.delayed(to_arrow)(part) for part in source.to_delayed()]
+        described = dask.compute(*[dask.delayed(_describe)(table) for table in tables])
+        facts = [d[1] for d in described]
+        schemas = [d[2] for d in described]
+        size = sum(d[3] for d in described)
+        token = hashlib.blake2b(str(source.dask.keys()).encode(), digest_size=8).hexdigest()
+        parts = [
+            FramePartition(f"partition {i}", table, d[0], f"{token}-{i}")
+            for i, (table, d) in enumerate(zip(tables, described, strict=True))
+            if d[0]
+        ]
+    else:
+        raise UsageError(
+            f"a lake is a path, a list of paths, a pandas or a Dask DataFrame, not {type(source).__name__}"
+        )
+    rows = sum(part.rows for part in parts)
+    if rows == 0:
+        raise DataError("the DataFrame has zero rows")
+    for schema, fact in zip(schemas, facts, strict=True):
+        for name in columns:
+            if (problem := type_problem(domain, name, schema.field(name).type)) is not None:
+                raise DataError(f"DataFrame: column {name!r} {problem}")
+            policy = domain.columns[name].fill if name in domain.columns else None
+            if fact[name].nulls and policy is None:
+                raise DataError(f"DataFrame: column {name!r} holds {fact[name].nulls} nulls, and its policy is error")
+    return Lake(tuple(parts), rows, size, fingerprint(rows, facts), schemas[0])
+
+
+def to_arrow(frame: pd.DataFrame) -> pa.Table:
+    """A pandas frame as an Arrow table; as everywhere in pandas, NaN stands for a missing value."""
+    return pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata()
+
+
+def _check_columns(have: Any, need: Sequence[str]) -> None:
+    missing = [name for name in need if name not in have]
+    if missing:
+        raise DataError(f"DataFrame: column {missing[0]!r} is missing (it has {', '.join(map(str, have[:20]))})")
+
+
+def _describe(table: pa.Table) -> tuple[int, dict[str, ColumnFacts], pa.Schema, int]:
+    return table.num_rows, _facts(table), table.schema, table.nbytes
+
+
+def _facts(table: pa.Table) -> dict[str, ColumnFacts]:
+    facts = {}
+    for name in table.column_names:
+        column = table.column(name)
+        try:
+            extremes = pc.min_max(column).as_py()
+        except pa.ArrowNotImplementedError:
+            extremes = {"min": None, "max": None}
+        facts[name] = ColumnFacts(column.null_count, extremes["min"], extremes["max"])
+    return facts

@@ -1,0 +1,214 @@
+"""LinearModel: what is published. Weights, the Domain they are for, and what was protected in learning them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from daskrado.domain import BooleanColumn, CategoricalColumn, Column, Domain, NumericColumn, Scalar, parse
+from daskrado.encoding import encode_table, needed_columns, type_problem
+from daskrado.errors import DataError, UsageError
+from daskrado.statement import PrivacyStatement
+
+SCHEMA = "daskrado.model/1"
+
+
+@dataclass(frozen=True)
+class LinearModel:
+    """Margin = weights . x, where x is the row encoded by the Domain and clipped to its norm bound."""
+
+    domain: Domain
+    weights: NDArray[np.float64]
+    statement: PrivacyStatement
+    learner: str
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.weights.shape != (self.domain.width,):
+            raise UsageError(f"{self.weights.shape} weights for a Domain of {self.domain.width} features")
+        if not np.isfinite(self.weights).all():
+            raise UsageError("weights must be finite")
+
+    @property
+    def coefficients(self) -> pd.Series:
+        """Weights by feature name."""
+        return pd.Series(self.weights, index=list(self.domain.feature_names), name="weight")
+
+    def margins(self, table: pa.Table | pd.DataFrame) -> NDArray[np.float64]:
+        """Signed margin of each row; its sign is the predicted label."""
+        if isinstance(table, pd.DataFrame):
+            wanted = [name for name in needed_columns(self.domain, label=False) if name in table.columns]
+            table = pa.Table.from_pandas(table[wanted], preserve_index=False)
+        for name in needed_columns(self.domain, label=False):
+            if name not in table.column_names:
+                raise DataError(f"column {name!r} is missing")
+            if (problem := type_problem(self.domain, name, table.schema.field(name).type)) is not None:
+                raise DataError(f"column {name!r} {problem}")
+        encoded = encode_table(self.domain, table, label=False)
+        if encoded.problems:
+            raise DataError("; ".join(map(str, encoded.problems[:3])))
+        x = encoded.block(0, encoded.length, np.empty((encoded.length, self.domain.width), order="F"))
+        norms = np.sqrt(np.einsum("ij,ij->i", x, x))
+        clip = self.domain.norm_bound / np.maximum(norms, self.domain.norm_bound)
+        return np.asarray(clip * (x @ self.weights))
+
+    def labels(self, margins: NDArray[np.float64]) -> list[Scalar]:
+        """The Domain's label values for margins; a margin of exactly 0 counts as positive."""
+        label = self.domain.label
+        return [label.positive if margin >= 0 else label.negative for margin in margins]
+
+    def predict(self, table: pa.Table | pd.DataFrame) -> pd.Series:
+        """The predicted label of each row."""
+        index = table.index if isinstance(table, pd.DataFrame) else None
+        return pd.Series(self.labels(self.margins(table)), index=index, name="predicted")
+
+    def to_json(self) -> str:
+        """The published form, with its Domain and privacy statement."""
+        content = {
+            "schema": SCHEMA,
+            "privacy": self.statement.model_dump(mode="json"),
+            "privacy_in_words": self.statement.sentence(),
+            "learner": self.learner,
+            "weights": dict(zip(self.domain.feature_names, self.weights.tolist(), strict=True)),
+            "domain": self.domain.model_dump(mode="json"),
+            "details": self.details,
+        }
+        return json.dumps(content, indent=2, allow_nan=False) + "\n"
+
+    def save(self, path: str | Path) -> None:
+        """Write the JSON form, whole or not at all."""
+        write_text(path, self.to_json())
+
+    @classmethod
+    def from_json(cls, text: str, where: str = "model") -> LinearModel:
+        """Read a published model; anything unexpected is a UsageError that names the key."""
+        try:
+            content = json.loads(text)
+        except ValueError as error:
+            raise UsageError(f"{where}: is not JSON ({error})") from error
+        if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+            found = content.get("schema") if isinstance(content, dict) else None
+            raise UsageError(f"{where}: schema is {found!r}, this version reads {SCHEMA!r}")
+        missing = [k for k in ("privacy", "learner", "weights", "domain") if k not in content]
+        if missing:
+            raise UsageError(f"{where}: key {missing[0]!r} is missing")
+        domain = parse(Domain, content["domain"], f"{where}: domain")
+        weights = content["weights"]
+        if not isinstance(weights, dict) or tuple(weights) != domain.feature_names:
+            raise UsageError(f"{where}: weights do not name the Domain's features in order")
+        if not all(isinstance(w, int | float) for w in weights.values()):
+            raise UsageError(f"{where}: weights must be numbers")
+        return cls(
+            domain=domain,
+            weights=np.array(list(weights.values()), dtype=np.float64),
+            statement=parse(PrivacyStatement, content["privacy"], f"{where}: privacy"),
+            learner=str(content["learner"]),
+            details=dict(content.get("details", {})),
+        )
+
+    @classmethod
+    def load(cls, path: str | Path) -> LinearModel:
+        """Read a published model from a file."""
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
+        return cls.from_json(text, str(path))
+
+    def sql(self, table: str = "lake", *, keep: tuple[str, ...] = ()) -> str:
+        """A SELECT that gives the same margins, in standard SQL (checked in DuckDB and SQLite).
+
+        Columns with the null policy "error" must hold no nulls: their rows get a null margin.
+        """
+        features: list[str] = []
+        for name, column in self.domain.columns.items():
+            features += _column_sql(name, column)
+        if self.domain.intercept:
+            features.append(_number(self.domain.intercept))
+        aliases = [f"f{i}" for i in range(len(features))]
+        inner = ", ".join(f"{text} AS {alias}" for text, alias in zip(features, aliases, strict=True))
+        dot = " + ".join(f"{_number(w)} * {alias}" for w, alias in zip(self.weights, aliases, strict=True))
+        square = " + ".join(f"{alias} * {alias}" for alias in aliases)
+        bound = _number(self.domain.norm_bound)
+        kept = "".join(f"{_name(c)}, " for c in keep)
+        return (
+            f"SELECT {kept}({dot}) * CASE WHEN {square} > {bound} * {bound} "
+            f"THEN {bound} / SQRT({square}) ELSE 1.0 END AS margin\n"
+            f"FROM (SELECT {kept}{inner} FROM {_name(table)}) AS encoded"
+        )
+
+
+def _column_sql(name: str, column: Column) -> list[str]:
+    value, null = _name(name), []
+    if column.fill is not None:
+        null = [f"CASE WHEN {_name(name)} IS NULL THEN 1.0 ELSE 0.0 END"]
+        value = f"COALESCE({value}, {_literal(column.fill)})"
+    if isinstance(column, BooleanColumn):
+        return [f"CASE WHEN {value} THEN 1.0 WHEN NOT {value} THEN -1.0 END", *null]
+    if isinstance(column, CategoricalColumn):
+        known = ", ".join(_literal(v) for v in column.values)
+        hits = [f"CASE WHEN {value} = {_literal(v)} THEN 1.0 ELSE 0.0 END" for v in column.values]
+        if column.other:
+            hits.append(f"CASE WHEN {value} IN ({known}) THEN 0.0 ELSE 1.0 END")
+        return hits + null
+    if column.bins is not None:
+        edges = (-math.inf, *column.bins, math.inf)
+        hits = []
+        for low, high in itertools.pairwise(edges):
+            tests = [f"{value} >= {_number(low)}"] * (low > -math.inf) + [f"{value} < {_number(high)}"] * (
+                high < math.inf
+            )
+            hits.append(f"CASE WHEN {' AND '.join(tests)} THEN 1.0 ELSE 0.0 END")
+        return hits + null
+    return [_scaled_sql(value, column), *null]
+
+
+def _scaled_sql(value: str, column: NumericColumn) -> str:
+    lower, upper = _number(column.lower), _number(column.upper)
+    clipped = f"CASE WHEN {value} < {lower} THEN {lower} WHEN {value} > {upper} THEN {upper} ELSE {value} END"
+    if column.transform == "log1p":
+        low, high = math.log1p(column.lower), math.log1p(column.upper)
+        return f"2.0 * (LN(1.0 + {clipped}) - {_number(low)}) / {_number(high - low)} - 1.0"
+    return f"2.0 * ({clipped} - {lower}) / {_number(column.upper - column.lower)} - 1.0"
+
+
+def _number(value: float) -> str:
+    """A literal that SQL engines read as a double, not as a decimal that they would round."""
+    return f"{float(value):.17e}"
+
+
+def _name(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _literal(value: Scalar) -> str:
+    if isinstance(value, bool):
+        return "TRUE" if value else "FALSE"
+    return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else repr(value)
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write a file under a temporary name, then rename: a reader sees the old content or the new, never half."""
+    target = Path(path)
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

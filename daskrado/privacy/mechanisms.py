@@ -1,0 +1,157 @@
+"""Mechanisms: calibrated once from a statistic's derived sensitivity, used once, on integers.
+
+No caller types a sensitivity: it follows from the statistic, the relation and the rows per protected unit.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from daskrado.errors import UsageError
+from daskrado.lattice import Lattice
+from daskrado.privacy.accountant import Event, PureEvent, ZcdpEvent, zcdp_rho
+from daskrado.privacy.noise import discrete_gaussian, discrete_laplace, gaussian_variance, laplace_variance
+from daskrado.relations import Relation, Sensitivity
+from daskrado.statistics.base import Block, IntVector, Statistic
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is to be protected: a statistic on a lattice, under a relation, for a unit of some rows."""
+
+    statistic: Statistic
+    lattice: Lattice
+    relation: Relation
+    rows_per_unit: int = 1
+
+    @property
+    def sensitivity(self) -> Sensitivity:
+        """Of the normalised joint vector, for one protected unit."""
+        return self.statistic.sensitivity(self.relation).times(self.rows_per_unit)
+
+
+class Mechanism(ABC):
+    """Adds noise to every block that is not public, exactly once."""
+
+    name: ClassVar[str]
+    theorem: ClassVar[str]
+
+    def __init__(self, target: Target, scale: float) -> None:
+        self.target = target
+        self.scale = scale  # of the noise on the normalised joint vector
+        self._used = False
+
+    @property
+    @abstractmethod
+    def event(self) -> Event:
+        """What one use costs."""
+
+    @abstractmethod
+    def _noisy(self, values: IntVector, grid_scale: float) -> IntVector:
+        """Values plus noise of a scale in grid steps."""
+
+    @abstractmethod
+    def _variance(self, grid_scale: float) -> float:
+        """Variance of that noise."""
+
+    def grid_scale(self, block: Block) -> float:
+        """Noise scale of a block in its integer steps."""
+        return self.scale / block.normalised_step(self.target.lattice)
+
+    def noise_std(self) -> dict[str, float]:
+        """Standard deviation of the noise on each block's entries, in the units of the features; 0 if public."""
+        std = {}
+        for block in self.target.statistic.blocks:
+            public = block.name in self.target.sensitivity.public
+            variance = 0.0 if public else self._variance(self.grid_scale(block))
+            std[block.name] = math.sqrt(variance) * block.step(self.target.lattice)
+        return std
+
+    def perturb(self, vector: IntVector) -> IntVector:
+        """The noisy vector. A second call is refused: one calibration, one draw."""
+        if self._used:
+            raise RuntimeError(f"this {self.name} mechanism was used already; noise is drawn once per grant")
+        self._used = True
+        parts = []
+        at = 0
+        for block in self.target.statistic.blocks:
+            piece = vector[at : at + block.size]
+            at += block.size
+            public = block.name in self.target.sensitivity.public
+            parts.append(piece if public else self._noisy(piece, self.grid_scale(block)))
+        return np.concatenate(parts)
+
+
+class DiscreteLaplace(Mechanism):
+    """Discrete Laplace noise of scale l1 / epsilon: pure epsilon.
+
+    Sensitivity
+        L1 of the normalised joint vector, from the statistic.
+
+    Reference
+        Ghosh, Roughgarden and Sundararajan (2009), "Universally utility-maximizing privacy mechanisms".
+    """
+
+    name: ClassVar[str] = "laplace"
+    theorem: ClassVar[str] = "discrete Laplace mechanism (Ghosh, Roughgarden and Sundararajan 2009)"
+
+    def __init__(self, target: Target, epsilon: float) -> None:
+        self._event = PureEvent(epsilon)
+        super().__init__(target, target.sensitivity.l1 / float(self._event.epsilon))
+
+    @property
+    def event(self) -> Event:
+        """Pure epsilon."""
+        return self._event
+
+    def _noisy(self, values: IntVector, grid_scale: float) -> IntVector:
+        return discrete_laplace(values, grid_scale)
+
+    def _variance(self, grid_scale: float) -> float:
+        return laplace_variance(grid_scale)
+
+
+class DiscreteGaussian(Mechanism):
+    """Discrete Gaussian noise with sigma = l2 / sqrt(2 rho): rho-zCDP, rho the largest that (epsilon, delta) allows.
+
+    Sensitivity
+        L2 of the normalised joint vector, from the statistic. Independent discrete Gaussians of scales sigma_k on
+        integer coordinates that move by D_k are (sum D_k^2 / (2 sigma_k^2))-zCDP, so blocks may have their own grids.
+
+    Reference
+        Canonne, Kamath and Steinke (2020), "The discrete Gaussian for differential privacy".
+    """
+
+    name: ClassVar[str] = "gaussian"
+    theorem: ClassVar[str] = "discrete Gaussian mechanism, optimal zCDP conversion (Canonne, Kamath and Steinke 2020)"
+
+    def __init__(self, target: Target, epsilon: float, delta: float) -> None:
+        if not delta > 0:
+            raise UsageError(f"gaussian noise needs delta above 0, got {delta}; use laplace for a pure guarantee")
+        self._event = ZcdpEvent(zcdp_rho(epsilon, delta))
+        super().__init__(target, target.sensitivity.l2 / math.sqrt(2 * self._event.rho))
+
+    @property
+    def event(self) -> Event:
+        """A zCDP event."""
+        return self._event
+
+    def _noisy(self, values: IntVector, grid_scale: float) -> IntVector:
+        return discrete_gaussian(values, grid_scale)
+
+    def _variance(self, grid_scale: float) -> float:
+        return gaussian_variance(grid_scale)
+
+
+def mechanism(name: str, target: Target, epsilon: float, delta: float) -> Mechanism:
+    """A calibrated mechanism by its name in a pipeline."""
+    if name == "laplace":
+        return DiscreteLaplace(target, epsilon)
+    if name == "gaussian":
+        return DiscreteGaussian(target, epsilon, delta)
+    raise UsageError(f"mechanism {name!r} is unknown; allowed: laplace, gaussian")

@@ -1,0 +1,58 @@
+"""Summary + Mechanism + Grant -> Release: the one place where private sums become a publishable object."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskrado.lattice import Lattice
+from daskrado.privacy.ledger import Grant, Ledger
+from daskrado.privacy.mechanisms import Mechanism
+from daskrado.statement import PrivacyStatement
+from daskrado.statistics.base import Statistic, Summary
+
+
+@dataclass(frozen=True)
+class Release:
+    """A published statistic: values in the units of the features, the noise on them, and what they protect.
+
+    Whatever a learner does with a Release is post-processing.
+    """
+
+    statistic: Statistic
+    lattice: Lattice
+    values: dict[str, NDArray[np.float64]]
+    noise_std: dict[str, float]
+    statement: PrivacyStatement
+
+
+def release(
+    summary: Summary, mechanism: Mechanism, ledger: Ledger, grant: Grant, statement: PrivacyStatement
+) -> Release:
+    """Spend the grant, then draw the noise, once. A crash in between leaves the grant spent.
+
+    The grant must have been reserved for exactly this mechanism's event and relation.
+    """
+    if grant.event != mechanism.event or grant.relation != mechanism.target.relation:
+        raise ValueError("the grant was reserved for another event or relation than this mechanism's")
+    if summary.statistic != mechanism.target.statistic or summary.lattice != mechanism.target.lattice:
+        raise ValueError("the mechanism was calibrated for another statistic or lattice than this summary's")
+    ledger.spend(grant)
+    return _publish(summary, mechanism.perturb(summary.vector), mechanism.noise_std(), statement)
+
+
+def release_without_privacy(summary: Summary) -> Release:
+    """The exact statistic as a baseline. Its statement, and that of all that is learned from it, says not private."""
+    quiet = {block.name: 0.0 for block in summary.statistic.blocks}
+    return _publish(summary, summary.vector, quiet, PrivacyStatement.none())
+
+
+def _publish(
+    summary: Summary, vector: NDArray[np.int64], noise_std: dict[str, float], statement: PrivacyStatement
+) -> Release:
+    parts = summary.statistic.split(vector)
+    steps = {block.name: block.step(summary.lattice) for block in summary.statistic.blocks}
+    values = {name: part.astype(np.float64) * steps[name] for name, part in parts.items()}
+    return Release(summary.statistic, summary.lattice, values, noise_std, statement)

@@ -1,0 +1,130 @@
+"""What every statistic is: a fixed-shape integer vector, summed exactly over rows, with a derived sensitivity."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskrado.errors import UsageError
+from daskrado.lattice import Lattice
+from daskrado.relations import Relation, Sensitivity
+
+IntVector = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A block of rows on the lattice: whole numbers as float64, labels +1/-1, and one public-law seed per row."""
+
+    x: NDArray[np.float64]
+    y: NDArray[np.int8]
+    seeds: NDArray[np.uint64] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A named part of a statistic's vector.
+
+    One integer step of the block is worth ``(norm_bound * 2**-bits)**power`` in the units of the features. In the
+    normalised joint vector, on which sensitivity is stated, it is worth ``weight * 2**(-bits * power)``: a weight
+    below 1 buys the other blocks less noise at the price of more on this one.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    power: int = 1
+    weight: float = 1.0
+
+    @property
+    def size(self) -> int:
+        """Number of entries."""
+        return math.prod(self.shape)
+
+    def step(self, lattice: Lattice) -> float:
+        """Worth of one integer step in the units of the features."""
+        return lattice.step**self.power
+
+    def normalised_step(self, lattice: Lattice) -> float:
+        """Worth of one integer step in the normalised joint vector."""
+        return self.weight * math.ldexp(1.0, -lattice.bits * self.power)
+
+
+@dataclass(frozen=True)
+class Statistic(ABC):
+    """A sum over rows. ``merge`` is integer addition, so any partitioning and any order give the same bits."""
+
+    width: int
+
+    name: ClassVar[str]
+    needs_seeds: ClassVar[bool] = False
+    default_bits: ClassVar[int] = 20
+
+    @property
+    @abstractmethod
+    def blocks(self) -> tuple[Block, ...]:
+        """The named parts of the vector, in order."""
+
+    @abstractmethod
+    def partial(self, rows: Rows) -> IntVector:
+        """The statistic of one block of rows: a pure function of the rows and their seeds."""
+
+    @abstractmethod
+    def sensitivity(self, relation: Relation) -> Sensitivity:
+        """How far one neighbouring change moves the normalised joint vector."""
+
+    @abstractmethod
+    def largest_per_row(self, lattice: Lattice) -> int:
+        """The most that one row can add to any single entry, for the overflow guard."""
+
+    @property
+    def size(self) -> int:
+        """Length of the vector."""
+        return sum(block.size for block in self.blocks)
+
+    def zero(self) -> IntVector:
+        """The identity of :meth:`merge`."""
+        return np.zeros(self.size, dtype=np.int64)
+
+    def merge(self, a: IntVector, b: IntVector) -> IntVector:
+        """Exact sum of two partial results."""
+        return a + b
+
+    def split(self, vector: IntVector) -> dict[str, IntVector]:
+        """The vector cut into its blocks."""
+        parts, at = {}, 0
+        for block in self.blocks:
+            parts[block.name] = vector[at : at + block.size].reshape(block.shape)
+            at += block.size
+        return parts
+
+    def unsupported(self, relation: Relation) -> NoReturn:
+        """Refuse a relation for which no sensitivity has been derived."""
+        raise UsageError(f"statistic {self.name} has no derived sensitivity under {relation}")
+
+
+class Summary:
+    """An exact, un-noised aggregate of private rows. It shows its shape only and refuses to be written."""
+
+    __slots__ = ("lattice", "rows", "statistic", "vector")
+
+    def __init__(self, statistic: Statistic, lattice: Lattice, vector: IntVector, rows: int) -> None:
+        self.statistic = statistic
+        self.lattice = lattice
+        self.vector = vector
+        self.rows = rows
+
+    def __repr__(self) -> str:
+        return f"<Summary of {self.statistic.name}: {self.statistic.size} private integers>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Summary holds un-noised private sums and is never written or sent; release it first")
+
+
+def integers(values: NDArray[np.float64]) -> IntVector:
+    """Whole float64 numbers below 2**53 as a flat int64 vector, exactly."""
+    return values.astype(np.int64).ravel()
