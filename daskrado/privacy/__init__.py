@@ -2,7 +2,8 @@
 
 * ``events`` — what one release costs, as a frozen exact value
 * ``accountant`` — what several releases cost together
-* ``ledger`` — the budget on disk, debited before data is read (``ledger_file`` is its SQLite side, ``ledger_records`` its values)
+* ``ledger`` — the budget on disk, debited before data is read
+* ``ledger_records``, ``ledger_file`` — the ledger's values, and its SQLite side
 * ``noise`` — the only module that draws randomness for privacy, through OpenDP
 
 Import names from the modules: this index stays empty so that ``daskrado --help`` loads neither NumPy nor OpenDP.

@@ -79,8 +79,8 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
 
     def bound(t: float) -> float:  # t = log(a - 1)
         excess = math.exp(t)
-        log_order = math.log1p(excess)
-        terms = (rho * (1 + excess), (-log_delta - log_order) / excess, t - log_order)
+        # log(1 - 1/a) = -log1p(1 / (a - 1)): the difference of two logarithms would cancel at large orders.
+        terms = (rho * (1 + excess), (-log_delta - math.log1p(excess)) / excess, -math.log1p(1 / excess))
         return math.fsum(terms) + _ROUND_UP * math.fsum(map(abs, terms))
 
     # The optimum of the classical conversion, a - 1 = sqrt(log(1/delta) / rho), starts the bracket.
@@ -257,7 +257,7 @@ def _candidates(parts: _Parts, delta: Fraction) -> Iterator[Composition]:
         return
     squares = sum((epsilon**2 / 2 * times for (epsilon, _), times in parts.bounded.items()), Fraction(0))
     yield Composition(zcdp_epsilon(_up(squares + Fraction(parts.rho)), _down(left)), delta, "zCDP")
-    if delta >= _PLD_MIN_DELTA and parts.bounded.total() > 1:
+    if delta >= _PLD_MIN_DELTA:
         yield _loss_distribution(parts, delta)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -15,6 +14,7 @@ Amount = int | float | str | Decimal | Fraction
 
 MAX_EPSILON = Fraction(50)
 MAX_DELTA = Fraction(1, 10)
+MAX_RHO = MAX_EPSILON**2 / 2  # what the largest pure event costs in zCDP
 
 
 def exact(value: Amount, name: str = "value") -> Fraction:
@@ -110,10 +110,11 @@ class ZcdpEvent:
     rho: float
 
     def __init__(self, rho: Amount) -> None:
-        value = float(exact(rho, "rho"))
-        if not 0 < value < math.inf:
-            raise UsageError(f"rho must be above 0 and finite, got {rho!s}")
-        object.__setattr__(self, "rho", value)
+        value = exact(rho, "rho")
+        # Below the least float it would count as nothing.
+        if not (value <= MAX_RHO and float(value) > 0):
+            raise UsageError(f"rho must be above 0 and at most {MAX_RHO}, got {rho!s}")
+        object.__setattr__(self, "rho", float(value))
 
     def __str__(self) -> str:
         return f"rho {self.rho:g} (zCDP)"
@@ -141,7 +142,7 @@ def event_from_json(value: object) -> Event:
     fields = dict(value)
     kind = fields.pop("kind", None)
     expected = {"pure": {"epsilon"}, "approximate": {"epsilon", "delta"}, "zcdp": {"rho"}}
-    if kind not in expected:
+    if not isinstance(kind, str) or kind not in expected:
         raise UsageError(f"unknown kind of privacy event {kind!r}; known: {', '.join(expected)}")
     if set(fields) != expected[kind]:
         raise UsageError(f"a {kind} event has the fields {sorted(expected[kind])}, got {sorted(map(str, fields))}")
