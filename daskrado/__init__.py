@@ -1,3 +1,32 @@
 """Differentially private linear classifiers learned from Parquet lakes on Dask."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 __version__ = "0.1.0"
+__all__ = ["Domain", "LinearModel", "Relation", "RunResult", "fit"]
+
+if TYPE_CHECKING:
+    from daskrado.api import fit
+    from daskrado.domain import Domain
+    from daskrado.models import LinearModel
+    from daskrado.relations import Relation
+    from daskrado.runs.job import RunResult
+
+_HOMES = {
+    "Domain": "daskrado.domain",
+    "LinearModel": "daskrado.models",
+    "Relation": "daskrado.relations",
+    "RunResult": "daskrado.runs.job",
+    "fit": "daskrado.api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use: ``daskrado --help`` must not wait for Dask."""
+    if name in _HOMES:
+        from importlib import import_module
+
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'daskrado' has no attribute {name!r}")

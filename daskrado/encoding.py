@@ -86,14 +86,7 @@ class EncodedTable:
         for name, column in self.domain.columns.items():
             piece = self._values[name][start:stop]
             if isinstance(column, NumericColumn) and column.bins is None:
-                np.clip(piece, column.lower, column.upper, out=rows[:, at])
-                lower, upper = column.lower, column.upper
-                if column.transform == "log1p":
-                    np.log1p(rows[:, at], out=rows[:, at])
-                    lower, upper = np.log1p(lower), np.log1p(upper)
-                rows[:, at] *= 2.0 / (upper - lower)
-                rows[:, at] -= (upper + lower) / (upper - lower)
-                np.clip(rows[:, at], -1.0, 1.0, out=rows[:, at])
+                scale_column(column, piece, rows[:, at])
                 at += 1
             elif isinstance(column, BooleanColumn):
                 rows[:, at] = piece
@@ -109,6 +102,18 @@ class EncodedTable:
         if self.domain.intercept:
             rows[:, at] = self.domain.intercept
         return rows
+
+
+def scale_column(column: NumericColumn, values: NDArray[Any], out: NDArray[np.float64]) -> None:
+    """Map [lower, upper], transformed if the column says so, onto [-1, 1]; values beyond the bounds are clipped."""
+    lower, upper = column.lower, column.upper
+    if column.transform == "log1p":
+        np.log1p(np.maximum(values, lower), out=out)
+        lower, upper = float(np.log1p(lower)), float(np.log1p(upper))
+        values = out
+    np.multiply(values, 2.0 / (upper - lower), out=out)
+    out -= (upper + lower) / (upper - lower)
+    np.clip(out, -1.0, 1.0, out=out)
 
 
 def needed_columns(domain: Domain, *, label: bool = True, ids: bool = False) -> list[str]:

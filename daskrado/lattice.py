@@ -43,19 +43,14 @@ class Lattice:
 
         The result holds whole numbers as float64, all below 2**53, so that BLAS sums them exactly.
         """
-        square = np.einsum("ij,ij->i", rows, rows)
-        norm = np.sqrt(square)
+        norm = np.sqrt(np.einsum("ij,ij->i", rows, rows))
         scale = np.ldexp(1.0, self.bits) / np.maximum(norm, self.norm_bound)
         rows *= scale[:, None]
         np.trunc(rows, out=rows)
-        # Only rows at the bound can end above it, by float rounding of the scale: re-clip until they fit.
+        # Float rounding of the scale can leave a clipped row just above the bound: re-clip until it fits.
         limit = 4.0**self.bits
-        near = np.flatnonzero(norm >= self.norm_bound * (1 - 1e-9))
-        while near.size:
-            some = rows[near]
-            over = np.einsum("ij,ij->i", some, some) > limit
-            near = near[over]
-            rows[near] = np.trunc(some[over] * (1 - math.ldexp(1.0, -self.bits)))
+        while (over := np.flatnonzero(np.einsum("ij,ij->i", rows, rows) > limit)).size:
+            rows[over] = np.trunc(rows[over] * (1 - math.ldexp(1.0, -self.bits)))
         return rows
 
     def guard(self, rows: int, largest_per_row: int) -> None:

@@ -22,6 +22,7 @@ from daskrado.errors import DataError, UsageError
 from daskrado.statement import PrivacyStatement
 
 SCHEMA = "daskrado.model/1"
+_CHUNK_ROWS = 16_384  # encoded rows held at once
 
 
 @dataclass(frozen=True)
@@ -58,20 +59,24 @@ class LinearModel:
         encoded = encode_table(self.domain, table, label=False)
         if encoded.problems:
             raise DataError("; ".join(map(str, encoded.problems[:3])))
-        x = encoded.block(0, encoded.length, np.empty((encoded.length, self.domain.width), order="F"))
-        norms = np.sqrt(np.einsum("ij,ij->i", x, x))
-        clip = self.domain.norm_bound / np.maximum(norms, self.domain.norm_bound)
-        return np.asarray(clip * (x @ self.weights))
+        out = np.empty(encoded.length)
+        buffer = np.empty((min(encoded.length, _CHUNK_ROWS), self.domain.width), order="F")
+        for start in range(0, encoded.length, _CHUNK_ROWS):
+            stop = min(start + _CHUNK_ROWS, encoded.length)
+            x = encoded.block(start, stop, buffer)
+            norms = np.sqrt(np.einsum("ij,ij->i", x, x))
+            out[start:stop] = (x @ self.weights) * self.domain.norm_bound / np.maximum(norms, self.domain.norm_bound)
+        return out
 
-    def labels(self, margins: NDArray[np.float64]) -> list[Scalar]:
+    def labels(self, margins: NDArray[np.float64]) -> pa.Array:
         """The Domain's label values for margins; a margin of exactly 0 counts as positive."""
-        label = self.domain.label
-        return [label.positive if margin >= 0 else label.negative for margin in margins]
+        pair = pa.array([self.domain.label.negative, self.domain.label.positive])
+        return pair.take(pa.array((margins >= 0).astype(np.int8)))
 
     def predict(self, table: pa.Table | pd.DataFrame) -> pd.Series:
         """The predicted label of each row."""
         index = table.index if isinstance(table, pd.DataFrame) else None
-        return pd.Series(self.labels(self.margins(table)), index=index, name="predicted")
+        return pd.Series(self.labels(self.margins(table)).to_pandas().to_numpy(), index=index, name="predicted")
 
     def to_json(self) -> str:
         """The published form, with its Domain and privacy statement."""

@@ -21,7 +21,7 @@ from daskrado.lake.seeds import SignatureKey, position_seeds, record_seeds
 from daskrado.lattice import Lattice
 from daskrado.statistics.base import IntVector, Rows, Statistic, Summary
 
-CHUNK_ROWS = 16_384  # encoded rows held at once by a task
+CHUNK_ROWS = 16384  # encoded rows held at once by a task
 FAN_IN = 8
 RETRIES = 3
 

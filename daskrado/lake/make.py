@@ -55,7 +55,7 @@ def domain_content(features: int) -> dict[str, Any]:
 def make_lake(
     path: str | Path, *, rows: int, features: int, partitions: int, seed: int, overwrite: bool = False
 ) -> Path:
-    """Write ``partitions`` Parquet files under ``path`` and the Domain beside it as ``path.yaml``; returns the latter."""
+    """Write ``partitions`` Parquet files under ``path`` and the Domain beside it; returns the Domain's path."""
     for name, value, least in (("rows", rows, 1), ("features", features, 1), ("partitions", partitions, 1)):
         if value < least:
             raise UsageError(f"--{name} must be at least {least}, got {value}")

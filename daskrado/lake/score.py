@@ -65,7 +65,7 @@ def _score_part(model: LinearModel, partition: Any, keep: Sequence[str], path: s
         for _, table in partition.tables(columns):
             margins = model.margins(table)
             scored = table.select(list(keep)).append_column("margin", pa.array(margins))
-            scored = scored.append_column("predicted", pa.array(model.labels(margins)))
+            scored = scored.append_column("predicted", model.labels(margins))
             if writer is None:
                 writer = pq.ParquetWriter(path, scored.schema, compression="zstd")
             writer.write_table(scored)

@@ -196,7 +196,9 @@ class HadamardRados(Statistic):
         buckets, signs = self.signatures(_seeds(rows))
         pointers = np.arange(len(buckets) + 1)
         scatter = scipy.sparse.csc_array((signs, buckets, pointers), shape=(self.count, len(buckets)))
-        sketch = np.asarray(scatter @ rows.x)
+        sketch = np.empty((self.count, self.width), order="F")
+        for feature in range(self.width):  # column by column: rows.x is column-major
+            sketch[:, feature] = scatter @ rows.x[:, feature]
         sketch[0] += rows.y.astype(np.float64) @ rows.x
         return integers(sketch)
 

@@ -1,0 +1,75 @@
+"""daskrado in a few lines of Python: the same plan, ledger and run as the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from daskrado.cluster import ClusterConfig, cluster_config
+from daskrado.domain import Domain, parse
+from daskrado.runs.job import RunResult, run
+from daskrado.runs.pipeline import make_pipeline
+
+
+def fit(
+    lake: Any,
+    domain: Domain | Mapping[str, Any] | str | Path,
+    *,
+    dataset: str,
+    epsilon: float | None = None,
+    delta: float = 0.0,
+    relation: str = "add_remove",
+    unit: str = "one record",
+    rows_per_unit: int = 1,
+    feature: str | None = None,
+    learner: str | Mapping[str, Any] = "moments",
+    statistic: Mapping[str, Any] | None = None,
+    mechanism: str | None = None,
+    lattice_bits: int | None = None,
+    ledger: str | Path | None = None,
+    first_limit: tuple[float, float] | None = None,
+    private: bool = True,
+    workers: int | None = None,
+    cluster: str | ClusterConfig | None = None,
+    output: str | Path | None = None,
+    overwrite: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> RunResult:
+    """Learn a linear classifier from a lake and return the model, the release and what they cost.
+
+    ``lake`` is an address, a list of files, a pandas DataFrame or a Dask DataFrame; ``dataset`` is the name by which
+    the ledger knows it. ``output`` writes model.json, manifest.json and report.html there. ``first_limit`` is the
+    (epsilon, delta) limit to set if the data set's owner has set none. ``private=False`` gives a baseline whose every
+    artefact says that it is not private.
+
+    Sensitivity
+        Derived by the statistic from the Domain's norm bound and the relation; there is no argument for it.
+
+    Reference
+        See the ``theorem`` of ``result.plan.statement``.
+    """
+    if not isinstance(domain, Domain):
+        domain = Domain.load(domain) if isinstance(domain, str | Path) else parse(Domain, domain, "domain")
+    where = cluster if isinstance(cluster, ClusterConfig) else cluster_config(workers, cluster)
+    content: dict[str, Any] = {
+        "dataset": dataset,
+        "lake": lake,
+        "domain": domain,
+        "output": str(output or "."),
+        "private": private,
+        "learner": {"kind": learner} if isinstance(learner, str) else dict(learner),
+        "mechanism": mechanism,
+        "lattice_bits": lattice_bits,
+        "cluster": where,
+        "ledger": {
+            "path": None if ledger is None else str(ledger),
+            "first_limit": None if first_limit is None else {"epsilon": first_limit[0], "delta": first_limit[1]},
+        },
+    }
+    if statistic is not None:
+        content["statistic"] = dict(statistic)
+    if private:
+        content["protect"] = {"relation": relation, "unit": unit, "rows_per_unit": rows_per_unit, "feature": feature}
+        content["budget"] = {"epsilon": epsilon, "delta": delta}
+    return run(make_pipeline(**content), overwrite=overwrite, progress=progress, write=output is not None)

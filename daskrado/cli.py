@@ -1,0 +1,85 @@
+"""The command line. Commands are imported when they are called, so that help comes at once."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Any
+
+import click
+
+from daskrado import __version__
+from daskrado.errors import DaskradoError
+
+INTERRUPTED = 130
+
+COMMANDS = {
+    "make-lake": ("lakes:make_lake", "Make a synthetic clinic lake and its domain file."),
+    "describe": ("lakes:describe", "Draft a domain file from Parquet schemas."),
+    "plan": ("jobs:plan", "Show what a pipeline costs; reads no data and spends nothing."),
+    "run": ("jobs:run", "Run a pipeline: debit, read, add noise once, learn, publish."),
+    "predict": ("jobs:predict", "Score a lake with a published model, into Parquet."),
+    "sql": ("jobs:sql", "Print a SELECT that gives a model's margins."),
+    "ledger": ("ledger:ledger", "Budgets: limits, what was spent, what is left."),
+    "bench": ("bench:bench", "Measure the promises of speed and memory."),
+}
+
+
+class _Lazy(click.Group):
+    """Knows every command by name and one line of help; imports one only to run it."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order a new user needs them."""
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command's module and return it."""
+        del ctx
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, name = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(import_module(f"daskrado.commands.{module}"), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__)
+@click.option("--debug", is_flag=True, help="Show a traceback with an error.")
+def cli(debug: bool) -> None:
+    """Learn linear classifiers with differential privacy from Parquet lakes."""
+    del debug  # read by main
+
+
+def main() -> None:
+    """Run the command line: one clear line for an error, 2 for usage, 1 for data, 130 for Ctrl-C."""
+    debug = "--debug" in sys.argv[1:]
+    code: Any
+    try:
+        code = cli(standalone_mode=False)
+    except DaskradoError as error:
+        if debug:
+            raise
+        code = _complain(str(error), error.exit_code)
+    except click.ClickException as error:
+        code = _complain(error.format_message(), 2)
+    except (KeyboardInterrupt, click.Abort):
+        code = _complain(
+            "interrupted; nothing was written, and a grant that was not spent was given back", INTERRUPTED
+        )
+    except OSError as error:
+        if debug:
+            raise
+        code = _complain(f"{error.filename or 'operating system'}: {error.strerror or error}", 1)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _complain(text: str, code: int) -> int:
+    click.echo(f"daskrado: error: {' '.join(text.split())}", err=True)
+    return code

@@ -1,0 +1,28 @@
+"""Commands that measure."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+
+@click.group()
+def bench() -> None:
+    """Measure the promises of speed and memory; each prints one JSON object."""
+
+
+@bench.command("collect")
+@click.option("--rows", type=int, default=2_000_000, show_default=True)
+@click.option("--features", type=int, default=28, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout and nothing else.")
+def bench_collect(rows: int, features: int, as_json: bool) -> None:
+    """Hadamard rados against a bare scan, dense rados, one worker, and a smaller lake."""
+    from daskrado.runs.bench import collect_figures
+
+    figures = collect_figures(rows, features)
+    if as_json:
+        click.echo(json.dumps(figures))
+    else:
+        for name, value in figures.items():
+            click.echo(f"{name:>22}  {value}")

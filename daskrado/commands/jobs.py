@@ -1,0 +1,87 @@
+"""Commands that run pipelines and use what they publish."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import click
+
+from daskrado.commands.shared import progress_bar, with_cluster, with_ledger
+
+
+@click.command()
+@click.argument("pipeline", type=click.Path(path_type=Path))
+@with_ledger
+def plan(pipeline: Path, ledger: Path | None) -> None:
+    """Show what a pipeline costs and how much noise it adds. Reads no data and spends nothing."""
+    from daskrado.privacy.ledger import Ledger
+    from daskrado.runs.kinds import load_job
+
+    job = load_job(pipeline)
+    path = ledger or job.ledger_path
+    with Ledger.open(path, create=False) if path.exists() else contextlib.nullcontext() as opened:
+        for line in job.plan_lines(opened):
+            click.echo(line)
+
+
+@click.command()
+@click.argument("pipeline", type=click.Path(path_type=Path))
+@with_cluster
+@with_ledger
+@click.option("--output", default=None, help="Output folder, instead of the pipeline's.")
+@click.option("--overwrite", is_flag=True, help="Replace the output folder if it exists.")
+def run(
+    pipeline: Path, workers: int | None, cluster: str | None, ledger: Path | None, output: str | None, overwrite: bool
+) -> None:
+    """Run a pipeline: debit the ledger, read the lake, add noise once, learn, publish."""
+    from daskrado.cluster import cluster_config
+    from daskrado.runs.kinds import load_job
+
+    where = cluster_config(workers, cluster) if workers is not None or cluster is not None else None
+    job = load_job(pipeline).overridden(where, output)
+    with progress_bar("collect") as progress:
+        lines = job.run(overwrite=overwrite, ledger_path=ledger, progress=progress)
+    for line in lines:
+        click.echo(line)
+
+
+@click.command()
+@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("lake")
+@click.option("--out", type=click.Path(path_type=Path), required=True)
+@click.option("--keep", multiple=True, help="A column to carry over (repeatable); the id column by default.")
+@with_cluster
+@click.option("--overwrite", is_flag=True)
+def predict(
+    model: Path,
+    lake: str,
+    out: Path,
+    keep: tuple[str, ...],
+    workers: int | None,
+    cluster: str | None,
+    overwrite: bool,
+) -> None:
+    """Score a lake with a published model, out of core, into Parquet."""
+    from daskrado.cluster import cluster_config, connect
+    from daskrado.lake.publish import check_free
+    from daskrado.lake.score import score
+    from daskrado.models import LinearModel
+
+    check_free(out, overwrite=overwrite)
+    loaded = LinearModel.load(model)
+    kept = keep or ((loaded.domain.id,) if loaded.domain.id is not None else ())
+    with connect(cluster_config(workers, cluster)) as client, progress_bar("score") as progress:
+        rows = score(loaded, lake, out, keep=kept, client=client, overwrite=overwrite, progress=progress)
+    click.echo(f"{out}: {rows:,} rows scored; as sensitive as the lake they are about")
+
+
+@click.command()
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option("--table", default="lake", show_default=True)
+@click.option("--keep", multiple=True, help="A column to select beside the margin (repeatable).")
+def sql(model: Path, table: str, keep: tuple[str, ...]) -> None:
+    """Print a SELECT that gives a model's margins in a database."""
+    from daskrado.models import LinearModel
+
+    click.echo(LinearModel.load(model).sql(table, keep=keep))
