@@ -353,6 +353,23 @@ def test_mixed_composition_covers_a_gaussian_with_randomised_responses():
     assert 0 < exact <= delta
 
 
+def test_the_two_groups_share_one_delta():
+    """epsilon_KOV(t delta) + epsilon_zCDP((1 - t) delta), minimised over a fine grid of t, is the best allowed."""
+    k, epsilon0, rho, delta = 40, 0.5, 0.02, 1e-3
+
+    def kov_epsilon(level: float) -> float:
+        low, high = 0.0, k * epsilon0
+        for _ in range(25):
+            middle = (low + high) / 2
+            low, high = (middle, high) if kov_delta(k, epsilon0, middle) > level else (low, middle)
+        return high
+
+    best = min(kov_epsilon(t * delta / 50) + zcdp_epsilon(rho, (1 - t / 50) * delta) for t in range(1, 50, 6))
+    result = compose([ZcdpEvent(rho)] + [PureEvent("0.5")] * k, delta)
+    assert result.method == "privacy loss distribution + zCDP"
+    assert best * (1 - 1e-4) <= result.epsilon <= best * 1.01
+
+
 def test_at_delta_zero_only_pure_events_have_a_finite_epsilon():
     assert compose([PureEvent(1), PureEvent(2)], 0).epsilon == 3
     assert compose([PureEvent(1), ZcdpEvent(0.1)], 0).epsilon == math.inf
