@@ -112,7 +112,8 @@ def scale_column(column: NumericColumn, values: NDArray[Any], out: NDArray[np.fl
         lower, upper = float(np.log1p(lower)), float(np.log1p(upper))
         values = out
     np.multiply(values, 2.0 / (upper - lower), out=out)
-    out -= (upper + lower) / (upper - lower)
+    if upper + lower:
+        out -= (upper + lower) / (upper - lower)
     np.clip(out, -1.0, 1.0, out=out)
 
 

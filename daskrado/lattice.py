@@ -44,13 +44,14 @@ class Lattice:
         The result holds whole numbers as float64, all below 2**53, so that BLAS sums them exactly.
         """
         norm = np.sqrt(np.einsum("ij,ij->i", rows, rows))
-        scale = np.ldexp(1.0, self.bits) / np.maximum(norm, self.norm_bound)
+        # Rounding makes norm, scale and product wrong by at most (d/2 + 8) ulps together: rows at the bound are
+        # scaled that much further in, so that no integer row can end above the bound.
+        inward = 1.0 - (rows.shape[1] + 16) * 2.0**-52
+        clipped = norm >= self.norm_bound * inward
+        scale = np.where(clipped, inward / np.maximum(norm, self.norm_bound), 1.0 / self.norm_bound)
+        scale *= math.ldexp(1.0, self.bits)
         rows *= scale[:, None]
         np.trunc(rows, out=rows)
-        # Float rounding of the scale can leave a clipped row just above the bound: re-clip until it fits.
-        limit = 4.0**self.bits
-        while (over := np.flatnonzero(np.einsum("ij,ij->i", rows, rows) > limit)).size:
-            rows[over] = np.trunc(rows[over] * (1 - math.ldexp(1.0, -self.bits)))
         return rows
 
     def guard(self, rows: int, largest_per_row: int) -> None:

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
 
 from daskrado.errors import UsageError
@@ -192,13 +191,11 @@ class HadamardRados(Statistic):
         return buckets.astype(np.int64), signs
 
     def partial(self, rows: Rows) -> IntVector:
-        """One scatter-add per row, as a sparse product on whole numbers."""
+        """One scatter-add per row, on whole numbers."""
         buckets, signs = self.signatures(_seeds(rows))
-        pointers = np.arange(len(buckets) + 1)
-        scatter = scipy.sparse.csc_array((signs, buckets, pointers), shape=(self.count, len(buckets)))
         sketch = np.empty((self.count, self.width), order="F")
         for feature in range(self.width):  # column by column: rows.x is column-major
-            sketch[:, feature] = scatter @ rows.x[:, feature]
+            sketch[:, feature] = np.bincount(buckets, weights=rows.x[:, feature] * signs, minlength=self.count)
         sketch[0] += rows.y.astype(np.float64) @ rows.x
         return integers(sketch)
 
