@@ -73,7 +73,7 @@ def _local(config: ClusterConfig) -> Iterator[Client]:
     from distributed import Client, LocalCluster
 
     settings = {
-        # Dask makes glibc hand memory back after every array: a task here would spend most of its time on page faults.
+        # Dask makes glibc give memory back after every array: tasks would spend most of their time on page faults.
         "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": 256 << 20,
         "distributed.nanny.pre-spawn-environ.MALLOC_MMAP_THRESHOLD_": 32 << 20,
         "distributed.scheduler.no-workers-timeout": config.no_workers_timeout,

@@ -80,13 +80,17 @@ class EncodedTable:
     _nulls: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
 
     def block(self, start: int, stop: int, out: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Encode rows start..stop into the first rows of ``out`` (column-major), before clipping."""
+        """Encode rows start..stop into the first rows of ``out`` (column-major), before clipping.
+
+        NaN and infinity are found here, while the column is at hand: see ``problems`` afterwards.
+        """
         rows = out[: stop - start]
         at = 0
         for name, column in self.domain.columns.items():
             piece = self._values[name][start:stop]
             if isinstance(column, NumericColumn) and column.bins is None:
                 scale_column(column, piece, rows[:, at])
+                _check_finite(self, name, piece, self._values[name])
                 at += 1
             elif isinstance(column, BooleanColumn):
                 rows[:, at] = piece
@@ -183,15 +187,21 @@ def _numeric(out: EncodedTable, name: str, column: NumericColumn, data: pa.Array
         values = _to_numpy(data)
         if not np.issubdtype(values.dtype, np.floating):
             values = values.astype(np.float64)
-    with np.errstate(over="ignore", invalid="ignore"):
-        suspicious = not np.isfinite(values.sum())
-    if suspicious and not (finite := np.isfinite(values)).all():
-        out.problems.append(Problem(name, "NaN or infinite", int((~finite).sum())))
-        return
     if column.bins is not None:
+        _check_finite(out, name, values, values)
         out._values[name] = np.digitize(values, column.bins).astype(np.int32)
     else:
         out._values[name] = values
+
+
+def _check_finite(out: EncodedTable, name: str, piece: NDArray[Any], column: NDArray[Any]) -> None:
+    """One dot product tells whether a piece holds NaN or infinity; only then is the whole column counted."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        fine = np.isfinite(np.dot(piece, piece))
+    if not fine and not (finite := np.isfinite(column)).all():
+        problem = Problem(name, "NaN or infinite", int((~finite).sum()))
+        if problem not in out.problems:
+            out.problems.append(problem)
 
 
 def _categorical(out: EncodedTable, name: str, column: CategoricalColumn, data: pa.Array) -> None:
@@ -223,11 +233,11 @@ def _labels(out: EncodedTable, data: pa.Array) -> NDArray[np.int8]:
     if wanted is None:
         out.problems.append(Problem(label.column, f"is {data.type}, but the Domain's label values are {pair}", 0))
         return np.zeros(0, dtype=np.int8)
-    index = _to_numpy(pc.index_in(data, value_set=wanted).fill_null(2)).astype(np.int8)
-    bad = int((index == 2).sum())
-    if bad:
-        out.problems.append(Problem(label.column, f"label outside {pair}", bad))
-    return np.where(index == 0, 1, -1).astype(np.int8)
+    index = pc.index_in(data, value_set=wanted)
+    if index.null_count:
+        out.problems.append(Problem(label.column, f"label outside {pair}", index.null_count))
+        return np.zeros(0, dtype=np.int8)
+    return np.int8(1) - np.int8(2) * _to_numpy(index).astype(np.int8)
 
 
 def _ids(out: EncodedTable, data: pa.Array) -> NDArray[np.uint64] | NDArray[np.object_]:

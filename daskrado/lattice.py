@@ -43,7 +43,7 @@ class Lattice:
 
         The result holds whole numbers as float64, all below 2**53, so that BLAS sums them exactly.
         """
-        norm = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+        norm = row_norms(rows)
         # Rounding makes norm, scale and product wrong by at most (d/2 + 8) ulps together: rows at the bound are
         # scaled that much further in, so that no integer row can end above the bound.
         inward = 1.0 - (rows.shape[1] + 16) * 2.0**-52
@@ -61,3 +61,13 @@ class Lattice:
                 f"{rows} rows of up to {largest_per_row} grid steps could overflow 64-bit sums: "
                 f"lower lattice_bits (now {self.bits})"
             )
+
+
+def row_norms(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Euclidean norm of each row, feature by feature: element-wise operations round alike on every processor."""
+    square = np.zeros(len(rows))
+    term = np.empty(len(rows))
+    for feature in range(rows.shape[1]):
+        np.multiply(rows[:, feature], rows[:, feature], out=term)
+        square += term
+    return np.sqrt(square, out=square)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from daskrado.domain import BooleanColumn, CategoricalColumn, Column, Domain, NumericColumn, Scalar, parse
 from daskrado.encoding import encode_table, needed_columns, type_problem
 from daskrado.errors import DataError, UsageError
+from daskrado.lattice import row_norms
 from daskrado.statement import PrivacyStatement
 
 SCHEMA = "daskrado.model/1"
@@ -64,8 +65,10 @@ class LinearModel:
         for start in range(0, encoded.length, _CHUNK_ROWS):
             stop = min(start + _CHUNK_ROWS, encoded.length)
             x = encoded.block(start, stop, buffer)
-            norms = np.sqrt(np.einsum("ij,ij->i", x, x))
-            out[start:stop] = (x @ self.weights) * self.domain.norm_bound / np.maximum(norms, self.domain.norm_bound)
+            if encoded.problems:
+                raise DataError("; ".join(map(str, encoded.problems[:3])))
+            clip = self.domain.norm_bound / np.maximum(row_norms(x), self.domain.norm_bound)
+            out[start:stop] = (x @ self.weights) * clip
         return out
 
     def labels(self, margins: NDArray[np.float64]) -> pa.Array:

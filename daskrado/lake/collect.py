@@ -21,7 +21,7 @@ from daskrado.lake.seeds import SignatureKey, position_seeds, record_seeds
 from daskrado.lattice import Lattice
 from daskrado.statistics.base import IntVector, Rows, Statistic, Summary
 
-CHUNK_ROWS = 16384  # encoded rows held at once by a task
+CHUNK_ROWS = 32_768  # encoded rows held at once by a task
 FAN_IN = 8
 RETRIES = 3
 
@@ -204,22 +204,31 @@ def _partial(job: Job, partition: Any, material: bytes, content: Any) -> Partial
         for group, table in tables:
             encoded = encode_table(job.domain, table, ids=job.by_record)
             if encoded.problems:
-                where = getattr(partition, "path", partition.name)
-                return Partial(job.statistic.zero(), 0, tuple(f"{where}: {problem}" for problem in encoded.problems))
+                return _unusable(job, partition, encoded)
             for block in blocks(job, encoded, f"{partition.name}#{group}", material, buffer):
                 vector = job.statistic.merge(vector, job.statistic.partial(block))
+            if encoded.problems:
+                return _unusable(job, partition, encoded)
             rows += encoded.length
     except DataError as error:
         return Partial(job.statistic.zero(), 0, (str(error),))
     return Partial(vector, rows)
 
 
+def _unusable(job: Job, partition: Any, encoded: EncodedTable) -> Partial:
+    where = getattr(partition, "path", partition.name)
+    return Partial(job.statistic.zero(), 0, tuple(f"{where}: {problem}" for problem in encoded.problems))
+
+
 def blocks(job: Job, encoded: EncodedTable, name: str, material: bytes, buffer: np.ndarray) -> Iterator[Rows]:
-    """Cut an encoded table into blocks of rows on the lattice."""
+    """Cut an encoded table into blocks of rows on the lattice; ends early when the table shows a problem."""
     assert encoded.labels is not None
     for start in range(0, encoded.length, CHUNK_ROWS):
         stop = min(start + CHUNK_ROWS, encoded.length)
-        x = job.lattice.quantise(encoded.block(start, stop, buffer))
+        encoded_rows = encoded.block(start, stop, buffer)
+        if encoded.problems:
+            return
+        x = job.lattice.quantise(encoded_rows)
         seeds = None
         if job.statistic.needs_seeds:
             if encoded.ids is not None:

@@ -49,8 +49,7 @@ def position_seeds(key: bytes, partition: str, start: int, rows: int) -> NDArray
     """
     material = hashlib.blake2b(f"{partition}\0{start}".encode(), key=key, digest_size=32).digest()
     words = np.frombuffer(material, dtype=np.uint64)
-    generator = np.random.Generator(np.random.Philox(key=words[:2], counter=[0, 0, words[2], words[3]]))
-    return generator.integers(0, 2**64, size=rows, dtype=np.uint64)
+    return np.random.Philox(key=words[:2], counter=[0, 0, words[2], words[3]]).random_raw(rows)
 
 
 def record_seeds(key: bytes, ids: NDArray[np.uint64] | NDArray[np.object_]) -> NDArray[np.uint64]:

@@ -179,25 +179,27 @@ class HadamardRados(Statistic):
 
     @property
     def blocks(self) -> tuple[Block, ...]:
-        """The sketch B', one row per bucket."""
-        return (Block("sketch", (self.count, self.width)),)
+        """The sketch, transposed: one row per feature, one column per bucket."""
+        return (Block("sketch", (self.width, self.count)),)
 
     def signatures(self, seeds: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Bucket and sign of each row."""
         signs = 1.0 - 2.0 * (seeds & np.uint64(1)).astype(np.float64)
-        high = seeds >> np.uint64(1)
         first = 0 if self.bucket_zero else 1
-        buckets = high % np.uint64(self.count - first) + np.uint64(first)
-        return buckets.astype(np.int64), signs
+        # The high 32 bits as a fraction, times the number of buckets: uniform up to 2**-32 of it.
+        buckets = (seeds >> np.uint64(32)) * np.uint64(self.count - first) >> np.uint64(32)
+        return buckets.astype(np.int64) + first, signs
 
     def partial(self, rows: Rows) -> IntVector:
         """One scatter-add per row, on whole numbers."""
         buckets, signs = self.signatures(_seeds(rows))
-        sketch = np.empty((self.count, self.width), order="F")
+        cells = buckets + self.count * (signs < 0)  # plus and minus apart: no multiplication by the sign
+        sketch = np.empty((self.width, self.count), dtype=np.int64)
         for feature in range(self.width):  # column by column: rows.x is column-major
-            sketch[:, feature] = np.bincount(buckets, weights=rows.x[:, feature] * signs, minlength=self.count)
-        sketch[0] += rows.y.astype(np.float64) @ rows.x
-        return integers(sketch)
+            sums = np.bincount(cells, weights=rows.x[:, feature], minlength=2 * self.count)
+            np.subtract(sums[: self.count], sums[self.count :], out=sketch[feature], casting="unsafe")
+        sketch[:, 0] += (rows.y.astype(np.float64) @ rows.x).astype(np.int64)
+        return sketch.ravel()
 
     def sensitivity(self, relation: Relation) -> Sensitivity:
         """See the class."""
@@ -242,5 +244,5 @@ def walsh_hadamard(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def rados_from_sketch(sketch: NDArray[np.float64]) -> NDArray[np.float64]:
-    """All N rados ``1/2 H B'`` from the sketch B'."""
-    return 0.5 * walsh_hadamard(sketch)
+    """All N rados ``1/2 H B'``, one per row, from the stored (transposed) sketch."""
+    return 0.5 * walsh_hadamard(sketch.T)
