@@ -1,0 +1,3 @@
+"""Runs: pipelines, plans, the one forward path, and what it publishes."""
+
+from __future__ import annotations

@@ -1,0 +1,146 @@
+"""The measurements behind ``daskrado bench``: ratios within one run, on a lake made for the purpose."""
+
+from __future__ import annotations
+
+import resource
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from daskrado.cluster import ClusterConfig, connect
+from daskrado.domain import Domain, parse
+from daskrado.encoding import encode_table, needed_columns
+from daskrado.lake.collect import CHUNK_ROWS, collect
+from daskrado.lake.scan import Lake, open_lake
+from daskrado.lake.seeds import position_seeds
+from daskrado.lattice import Lattice
+from daskrado.statistics import HadamardRados, Rows, Statistic, UniformRados
+
+RADOS = 1024
+REPEATS = 3
+_FILE_ROWS = 250_000
+
+
+@contextmanager
+def bench_lake(rows: int, features: int) -> Iterator[tuple[Path, Domain]]:
+    """A temporary lake of float columns and a boolean label, about 250,000 rows a file, from a public seed."""
+    names = [f"x{i:03d}" for i in range(features)]
+    domain = parse(
+        Domain,
+        {
+            "label": {"column": "y", "positive": True, "negative": False},
+            "norm_bound": 1.0,
+            "intercept": 0,
+            "columns": {name: {"kind": "numeric", "lower": -4, "upper": 4} for name in names},
+        },
+        "bench",
+    )
+    with tempfile.TemporaryDirectory(prefix="daskrado-bench-") as folder:
+        files = max(2, -(-rows // _FILE_ROWS))
+        for number, size in enumerate(np.diff(np.linspace(0, rows, files + 1).astype(int))):
+            draw = np.random.Generator(np.random.Philox(key=[11, number]))
+            x = draw.normal(size=(features, size))
+            columns: dict[str, Any] = dict(zip(names, x, strict=True))
+            columns["y"] = x.sum(axis=0) + draw.normal(size=size) > 0
+            pq.write_table(pa.table(columns), Path(folder) / f"part-{number:05d}.parquet")
+        yield Path(folder), domain
+
+
+def collect_figures(rows: int, features: int) -> dict[str, float | int]:
+    """Collect against a bare scan on the same two workers, against one worker, and against dense rados."""
+    with bench_lake(rows, features) as (path, domain):
+        lake = open_lake(path, domain)
+        lattice = Lattice(domain.norm_bound)
+        statistic = HadamardRados(domain.width, RADOS)
+        with connect(ClusterConfig(kind="local", workers=2)) as client:
+            assert client is not None
+            sweep = _sweep(statistic, lake, domain, lattice, client)
+            scan_seconds, collect_seconds = paired_medians(lambda: _scan(client, lake, domain), sweep)
+            peaks = client.run(peak_memory_mb)
+        with connect(ClusterConfig(kind="local", workers=1)) as client:
+            assert client is not None
+            alone = median_seconds(_sweep(statistic, lake, domain, lattice, client))
+        return {
+            "rows": rows,
+            "features": features,
+            "rados": RADOS,
+            "scan_seconds": round(scan_seconds, 4),
+            "collect_seconds": round(collect_seconds, 4),
+            "ratio_to_scan": round(collect_seconds / scan_seconds, 3),
+            "dense_ratio": round(_dense_ratio(lake, domain, lattice), 1),
+            "speedup_two_workers": round(alone / collect_seconds, 3),
+            "worker_peak_mb": round(max(peaks.values()), 1),
+        }
+
+
+def _sweep(statistic: Statistic, lake: Lake, domain: Domain, lattice: Lattice, client: Any) -> Callable[[], Any]:
+    return lambda: collect(statistic, lake, domain, lattice, client=client)
+
+
+def median_seconds(work: Callable[[], Any]) -> float:
+    """Median wall seconds after one call to warm up."""
+    work()
+    return statistics.median(_timed(work) for _ in range(REPEATS))
+
+
+def paired_medians(first: Callable[[], Any], second: Callable[[], Any]) -> tuple[float, float]:
+    """Medians of two jobs run in turns, so that both see the same state of the machine."""
+    first()
+    second()
+    pairs = [(_timed(first), _timed(second)) for _ in range(REPEATS)]
+    return statistics.median(a for a, _ in pairs), statistics.median(b for _, b in pairs)
+
+
+def _timed(work: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def _scan(client: Any, lake: Lake, domain: Domain) -> int:
+    """A bare Arrow read of the same columns by the same workers."""
+    columns = needed_columns(domain)
+    futures = client.map(_scan_task, lake.partitions, columns=columns, pure=False)
+    return int(sum(client.gather(futures)))
+
+
+def _scan_task(partition: Any, columns: list[str]) -> int:
+    return sum(table.num_rows for _, table in partition.tables(columns))
+
+
+def peak_memory_mb() -> float:
+    """Largest resident size of this process so far, in MB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def _dense_ratio(lake: Lake, domain: Domain, lattice: Lattice) -> float:
+    """CPU seconds of dense i.i.d. rados over Hadamard rados, on the same rows on the lattice."""
+    _, table = next(lake.partitions[0].tables(needed_columns(domain)))
+    encoded = encode_table(domain, table)
+    assert encoded.labels is not None
+    size = min(encoded.length, 4 * CHUNK_ROWS)
+    x = lattice.quantise(encoded.block(0, size, np.empty((size, domain.width), order="F")))
+    seeds = position_seeds(bytes(32), "bench", 0, size)
+    rows = [
+        Rows(x[i : i + CHUNK_ROWS], encoded.labels[:size][i : i + CHUNK_ROWS], seeds[i : i + CHUNK_ROWS])
+        for i in range(0, size, CHUNK_ROWS)
+    ]
+
+    def cpu(statistic: Statistic, repeats: int) -> float:
+        for block in rows[:1]:
+            statistic.partial(block)
+        start = time.process_time()
+        for _ in range(repeats):
+            for block in rows:
+                statistic.partial(block)
+        return (time.process_time() - start) / repeats
+
+    return cpu(UniformRados(domain.width, RADOS), 1) / cpu(HadamardRados(domain.width, RADOS), 10)

@@ -1,0 +1,218 @@
+"""A pipeline: one job as a YAML file, validated key by key before anything is read or spent."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from daskrado.cluster import ClusterConfig
+from daskrado.domain import BooleanColumn, Domain, Frozen, parse
+from daskrado.errors import UsageError
+from daskrado.learners import MeanLearner, MomentsLearner, RadoBoost
+from daskrado.privacy.events import MAX_DELTA, MAX_EPSILON
+from daskrado.relations import Relation
+from daskrado.statistics import BalancedRados, HadamardRados, MeanOperator, Moments, Statistic, UniformRados
+
+Learner = MomentsLearner | MeanLearner | RadoBoost
+
+
+class Protect(Frozen):
+    """Who is protected. ``rows_per_unit`` is the most rows that one unit (a patient, a client) owns in the lake."""
+
+    relation: Relation
+    unit: str = Field(min_length=1)
+    rows_per_unit: int = Field(default=1, ge=1, le=10_000)
+    feature: str | None = Field(default=None, description="the boolean column, under feature_flip")
+
+    @model_validator(mode="after")
+    def _check(self) -> Protect:
+        if (self.relation is Relation.FEATURE_FLIP) != (self.feature is not None):
+            raise ValueError("feature names the protected boolean column under feature_flip, and only then")
+        return self
+
+
+class Budget(Frozen):
+    """The guarantee asked for; delta 0 asks for a pure one."""
+
+    epsilon: float = Field(gt=0, le=float(MAX_EPSILON))
+    delta: float = Field(default=0.0, ge=0, le=float(MAX_DELTA))
+
+
+class LedgerConfig(Frozen):
+    """Which ledger is debited. ``first_limit`` applies only to a data set for which its owner has set no limit yet."""
+
+    path: str | None = None
+    first_limit: Budget | None = None
+
+
+class MomentsStatistic(Frozen):
+    """First and second moments."""
+
+    kind: Literal["moments"]
+
+    def build(self, width: int) -> Statistic:
+        """The statistic for a Domain of this width."""
+        return Moments(width)
+
+
+class MeanStatistic(Frozen):
+    """The mean operator with the count."""
+
+    kind: Literal["mean_operator"]
+
+    def build(self, width: int) -> Statistic:
+        """The statistic for a Domain of this width."""
+        return MeanOperator(width)
+
+
+class RadoStatistic(Frozen):
+    """Rados of some kind; ``seed`` makes their signatures public and repeatable, else the key is secret and fresh."""
+
+    kind: Literal["hadamard_rados", "balanced_rados", "uniform_rados"]
+    count: int = Field(default=256, ge=2, le=1 << 16)
+    bucket_zero: bool = False
+    seed: int | None = Field(default=None, ge=0)
+
+    def build(self, width: int) -> Statistic:
+        """The statistic for a Domain of this width."""
+        if self.kind == "hadamard_rados":
+            return HadamardRados(width, self.count, self.bucket_zero)
+        return (BalancedRados if self.kind == "balanced_rados" else UniformRados)(width, self.count)
+
+
+class MomentsChoice(Frozen):
+    """Least squares from moments."""
+
+    kind: Literal["moments"]
+    ridge: float | None = Field(default=None, ge=0)
+
+    def build(self) -> Learner:
+        """The learner."""
+        return MomentsLearner(self.ridge)
+
+
+class MeanChoice(Frozen):
+    """The direction of the mean operator."""
+
+    kind: Literal["mean"]
+
+    def build(self) -> Learner:
+        """The learner."""
+        return MeanLearner()
+
+
+class RadoBoostChoice(Frozen):
+    """RadoBoost and its options."""
+
+    kind: Literal["radoboost"]
+    rounds: int = Field(default=1000, ge=1, le=10_000_000)
+    kappa: float = Field(default=1.0, ge=1)
+    oracle: Literal["strongest", "median", "prudential"] = "strongest"
+    prudence: float = Field(default=0.5, gt=0, le=1)
+    clamp: float = Field(default=0.999999, gt=0, lt=1)
+    keep: Literal["risk", "last"] = "risk"
+
+    def build(self) -> Learner:
+        """The learner."""
+        options = self.model_dump(exclude={"kind"})
+        return RadoBoost(**options)
+
+
+StatisticChoice = Annotated[MomentsStatistic | MeanStatistic | RadoStatistic, Field(discriminator="kind")]
+LearnerChoice = Annotated[MomentsChoice | MeanChoice | RadoBoostChoice, Field(discriminator="kind")]
+_FITS = {
+    "moments": ("moments",),
+    "mean": ("mean_operator", "moments"),
+    "radoboost": ("hadamard_rados", "balanced_rados", "uniform_rados"),
+}
+
+
+class Pipeline(Frozen):
+    """One job. ``private: false`` must be written out to get a baseline without protection."""
+
+    dataset: str = Field(pattern=r"^[A-Za-z0-9._-]{1,100}$")
+    lake: Any
+    domain: Domain
+    output: str
+    private: bool = True
+    protect: Protect | None = None
+    budget: Budget | None = None
+    ledger: LedgerConfig = LedgerConfig()
+    learner: LearnerChoice = MomentsChoice(kind="moments")
+    statistic: StatisticChoice
+    mechanism: Literal["gaussian", "laplace"] | None = None
+    lattice_bits: int | None = Field(default=None, ge=4, le=26)
+    cluster: ClusterConfig = ClusterConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_statistic(cls, content: Any) -> Any:
+        """The statistic that the learner needs, where the pipeline leaves it out."""
+        if isinstance(content, dict) and "statistic" not in content:
+            learner = content.get("learner", {"kind": "moments"})
+            kind = learner.get("kind") if isinstance(learner, dict) else getattr(learner, "kind", None)
+            if kind in _FITS:
+                return {**content, "statistic": {"kind": _FITS[kind][0]}}
+        return content
+
+    @field_validator("domain", mode="before")
+    @classmethod
+    def _read_domain(cls, value: Any) -> Any:
+        return Domain.load(value) if isinstance(value, str | Path) else value
+
+    @field_validator("lake")
+    @classmethod
+    def _check_lake(cls, value: Any) -> Any:
+        if value is None or value == "" or isinstance(value, bool | int | float | dict):
+            raise ValueError(f"must be an address or a list of addresses, got {value!r}")
+        return value
+
+    @model_validator(mode="after")
+    def _check(self) -> Pipeline:
+        if self.statistic.kind not in _FITS[self.learner.kind]:
+            fits = ", ".join(_FITS[self.learner.kind])
+            raise ValueError(f"learner {self.learner.kind} needs one of the statistics {fits}, got {self.statistic.kind}")
+        if not self.private:
+            if self.protect is not None or self.budget is not None:
+                raise ValueError("private: false protects nobody: drop protect and budget, or drop private: false")
+            return self
+        if self.protect is None or self.budget is None:
+            raise ValueError("protect and budget are missing; a baseline without protection says private: false")
+        if self.protect.feature is not None:
+            column = self.domain.columns.get(self.protect.feature)
+            if not isinstance(column, BooleanColumn):
+                raise ValueError(f"protect.feature {self.protect.feature!r} is not a boolean column of the domain")
+        if isinstance(self.statistic, RadoStatistic):
+            self._check_rados(self.statistic, self.protect)
+        return self
+
+    def _check_rados(self, rados: RadoStatistic, protect: Protect) -> None:
+        if rados.bucket_zero:
+            raise ValueError("bucket_zero is for baselines (private: false): it doubles the sensitivity")
+        if rados.seed is not None and protect.relation is Relation.ADD_REMOVE and self.domain.id is None:
+            raise ValueError(
+                "public signatures by position shift when a row is added or removed: give the domain an id column, "
+                "drop statistic.seed, or protect under replace_one"
+            )
+
+    @property
+    def noise(self) -> str:
+        """The mechanism's name: as given, else gaussian with a delta and laplace without one."""
+        assert self.budget is not None
+        return self.mechanism or ("gaussian" if self.budget.delta > 0 else "laplace")
+
+
+def default_ledger() -> Path:
+    """The ledger of this user, unless the environment variable DASKRADO_LEDGER names another."""
+    named = os.environ.get("DASKRADO_LEDGER")
+    return Path(named) if named else Path.home() / ".daskrado" / "ledger.sqlite"
+
+
+def make_pipeline(**content: Any) -> Pipeline:
+    """A pipeline from Python values; the same checks as for a file."""
+    if "lake" not in content:
+        raise UsageError("a pipeline needs a lake")
+    return parse(Pipeline, content, "pipeline")

@@ -1,0 +1,71 @@
+"""Plans, runs and ledgers as lines that a person can read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from daskrado.privacy.ledger import Ledger, Remaining
+from daskrado.runs.job import RunResult
+from daskrado.runs.plan import Plan, hint
+from daskrado.runs.report import signal_and_noise
+
+
+def plan_lines(plan: Plan, left: Remaining | None) -> Iterator[str]:
+    """Cost and noise of a plan."""
+    pipeline = plan.pipeline
+    yield f"data set    {pipeline.dataset}"
+    yield f"features    {pipeline.domain.width}, norm bound {pipeline.domain.norm_bound:g}"
+    yield f"statistic   {plan.statistic.name}, {plan.statistic.size:,} integers"
+    yield f"learner     {plan.learner.name}"
+    yield f"guarantee   {plan.statement.sentence()}"
+    if plan.mechanism is None:
+        return
+    yield f"mechanism   {plan.statement.theorem}"
+    yield f"cost        {plan.mechanism.event}"
+    for row in plan.noise():
+        text = f"standard deviation {row['std']:.4g}, {hint(row['rows'])}" if row["std"] else "public, none needed"
+        yield f"noise       {row['block']}: {text}"
+    for text in plan.statement.assumptions:
+        yield f"assumes     {text}"
+    if left is not None:
+        yield f"left        epsilon {float(left.epsilon):.4g} for one pure release, before this run"
+    elif pipeline.ledger.first_limit is not None:
+        first = pipeline.ledger.first_limit
+        yield f"limit       none set yet; this run would set epsilon {first.epsilon:g}, delta {first.delta:g}"
+    else:
+        yield "limit       none set yet: the owner sets one with `daskrado ledger limit`"
+
+
+def run_lines(result: RunResult) -> Iterator[str]:
+    """The summary of a run."""
+    plan = result.plan
+    yield plan.statement.sentence()
+    values, std, what = signal_and_noise(result)
+    if plan.statement.private:
+        strong = int((abs(values) > 2 * std).sum())
+        yield f"{what}: {strong} of {len(values)} entries stand out of the noise (above 2 standard deviations)"
+        yield (
+            f"budget of {result.budget['dataset']}: epsilon {result.budget['spent_epsilon']:.4g} of "
+            f"{result.budget['limit_epsilon']:g} spent, {result.budget['left_epsilon']:.4g} left"
+        )
+    for note in result.notes:
+        yield note
+    yield "largest weights:"
+    for name, weight in result.coefficients["weight"].head(8).items():
+        yield f"  {weight:+12.5g}  {name}"
+    seconds = ", ".join(f"{stage} {value:g} s" for stage, value in result.seconds.items())
+    yield f"{seconds}; written to {plan.pipeline.output}: model.json, manifest.json, report.html"
+
+
+def ledger_lines(ledger: Ledger) -> Iterator[str]:
+    """One line for each data set and relation."""
+    rows = ledger.summary()
+    yield f"{ledger.path}"
+    if not rows:
+        yield "no limit set and nothing spent"
+    for row in rows:
+        counts = ", ".join(f"{count} {state}" for state, count in row.counts.items() if count)
+        yield f"{row.dataset} under {row.relation}"
+        yield f"  limit   {row.limit}"
+        yield f"  charged epsilon {float(row.charged.epsilon):.4g} at that delta ({row.charged.method}; {counts or 'no entry'})"
+        yield f"  left    epsilon {float(row.left.epsilon):.4g} for one more pure release"
