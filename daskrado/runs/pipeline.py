@@ -42,7 +42,7 @@ class Budget(Frozen):
 
 
 class LedgerConfig(Frozen):
-    """Which ledger is debited. ``first_limit`` applies only to a data set for which its owner has set no limit yet."""
+    """Which ledger is debited. ``first_limit`` applies only to a data set whose owner has set no limit yet."""
 
     path: str | None = None
     first_limit: Budget | None = None
@@ -174,7 +174,9 @@ class Pipeline(Frozen):
     def _check(self) -> Pipeline:
         if self.statistic.kind not in _FITS[self.learner.kind]:
             fits = ", ".join(_FITS[self.learner.kind])
-            raise ValueError(f"learner {self.learner.kind} needs one of the statistics {fits}, got {self.statistic.kind}")
+            raise ValueError(
+                f"learner {self.learner.kind} needs one of the statistics {fits}, got {self.statistic.kind}"
+            )
         if not self.private:
             if self.protect is not None or self.budget is not None:
                 raise ValueError("private: false protects nobody: drop protect and budget, or drop private: false")

@@ -104,7 +104,9 @@ def privacy_sections(statement: PrivacyStatement, budget: dict[str, Any]) -> lis
 def _noise_section(result: RunResult) -> Section:
     plan = result.plan
     values, std, what = signal_and_noise(result)
-    plot = bars(dict(zip(plan.pipeline.domain.feature_names, values.tolist(), strict=True)), f"released {what}", noise=std)
+    plot = bars(
+        dict(zip(plan.pipeline.domain.feature_names, values.tolist(), strict=True)), f"released {what}", noise=std
+    )
     if plan.mechanism is None:
         return Section("Noise against signal", text="No noise was added.", plot=plot)
     length, alone = float(np.linalg.norm(values)), std * float(np.sqrt(len(values)))
@@ -128,7 +130,9 @@ def _noise_section(result: RunResult) -> Section:
 def _made(plan: Plan, result: RunResult) -> list[tuple[str, str]]:
     grid = f"on a 2^-{plan.lattice.bits} grid of the norm bound {plan.lattice.norm_bound:g}"
     details = "".join(
-        f"; {key.replace('_', ' ')} {value:g}" if isinstance(value, int | float) else f"; {key.replace('_', ' ')} {value}"
+        f"; {key.replace('_', ' ')} {value:g}"
+        if isinstance(value, int | float)
+        else f"; {key.replace('_', ' ')} {value}"
         for key, value in result.model.details.items()
     )
     return [

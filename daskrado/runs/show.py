@@ -48,8 +48,7 @@ def run_lines(result: RunResult) -> Iterator[str]:
             f"budget of {result.budget['dataset']}: epsilon {result.budget['spent_epsilon']:.4g} of "
             f"{result.budget['limit_epsilon']:g} spent, {result.budget['left_epsilon']:.4g} left"
         )
-    for note in result.notes:
-        yield note
+    yield from result.notes
     yield "largest weights:"
     for name, weight in result.coefficients["weight"].head(8).items():
         yield f"  {weight:+12.5g}  {name}"
@@ -67,5 +66,6 @@ def ledger_lines(ledger: Ledger) -> Iterator[str]:
         counts = ", ".join(f"{count} {state}" for state, count in row.counts.items() if count)
         yield f"{row.dataset} under {row.relation}"
         yield f"  limit   {row.limit}"
-        yield f"  charged epsilon {float(row.charged.epsilon):.4g} at that delta ({row.charged.method}; {counts or 'no entry'})"
+        charged = f"{float(row.charged.epsilon):.4g} at that delta ({row.charged.method}; {counts or 'no entry'})"
+        yield f"  charged epsilon {charged}"
         yield f"  left    epsilon {float(row.left.epsilon):.4g} for one more pure release"
