@@ -1,0 +1,192 @@
+"""Margin losses: value, slope and curvature at z = y (w . x), with constants that a contract test verifies.
+
+A private learner takes its sensitivity from ``lipschitz`` and ``smoothness``; a loss without one of them is refused
+there, not patched.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from daskrado.errors import UsageError
+
+Margins = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Loss(ABC):
+    """A convex, differentiable loss of the margin.
+
+    ``lipschitz`` = sup |slope| and ``smoothness`` = sup |slope(a) - slope(b)| / |a - b|, or None where there is none.
+    ``odd`` is the coefficient a of a loss with f(z) - f(-z) = -a z, for which the mean operator holds all that the
+    labels say; None where the loss has no such factorisation.
+    """
+
+    name: ClassVar[str]
+    odd: ClassVar[float | None] = None
+
+    @property
+    @abstractmethod
+    def lipschitz(self) -> float | None:
+        """Largest size of the slope."""
+
+    @property
+    @abstractmethod
+    def smoothness(self) -> float | None:
+        """Largest curvature."""
+
+    @abstractmethod
+    def value(self, z: Margins) -> Margins:
+        """The loss itself."""
+
+    @abstractmethod
+    def slope(self, z: Margins) -> Margins:
+        """First derivative in z."""
+
+    @abstractmethod
+    def curvature(self, z: Margins) -> Margins:
+        """Second derivative in z; at a kink of the slope, one of its two sides."""
+
+
+@dataclass(frozen=True)
+class Logistic(Loss):
+    """log(1 + exp(-z)); slope in (-1, 0), curvature at most 1/4."""
+
+    name: ClassVar[str] = "logistic"
+    odd: ClassVar[float | None] = 1.0
+    lipschitz: ClassVar[float] = 1.0
+    smoothness: ClassVar[float] = 0.25
+
+    def value(self, z: Margins) -> Margins:
+        """See the class."""
+        return np.logaddexp(0.0, -z)
+
+    def slope(self, z: Margins) -> Margins:
+        """-1 / (1 + exp(z))."""
+        return np.asarray(-expit(-z))
+
+    def curvature(self, z: Margins) -> Margins:
+        """p (1 - p), p = 1 / (1 + exp(-z))."""
+        return np.asarray(expit(z) * expit(-z))
+
+
+@dataclass(frozen=True)
+class Square(Loss):
+    """(1 - z)^2: smooth with constant 2, but its slope has no bound."""
+
+    name: ClassVar[str] = "square"
+    odd: ClassVar[float | None] = 4.0
+    lipschitz: ClassVar[None] = None
+    smoothness: ClassVar[float] = 2.0
+
+    def value(self, z: Margins) -> Margins:
+        """See the class."""
+        return (1.0 - z) ** 2
+
+    def slope(self, z: Margins) -> Margins:
+        """-2 (1 - z)."""
+        return 2.0 * (z - 1.0)
+
+    def curvature(self, z: Margins) -> Margins:
+        """2 everywhere."""
+        return np.full_like(z, 2.0)
+
+
+@dataclass(frozen=True)
+class _Hinged(Loss):
+    """A hinge max(0, 1 - z) whose corner is rounded between 1 - h and 1 + h."""
+
+    h: float = 0.5
+
+    lipschitz: ClassVar[float] = 1.0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.h) and 0 < self.h <= 1e6):
+            raise UsageError(f"loss {self.name}: h must be above 0 and at most 1e6, got {self.h!r}")
+
+    def _corner(self, z: Margins) -> Margins:
+        """(1 - z) / h, held in [-1, 1]: beyond it the loss is straight."""
+        return np.clip((1.0 - z) / self.h, -1.0, 1.0)
+
+    def _beyond(self, z: Margins) -> Margins:
+        """How far 1 - z lies above h: there the loss is 1 - z itself."""
+        return np.maximum(1.0 - z - self.h, 0.0)
+
+
+@dataclass(frozen=True)
+class Huber(_Hinged):
+    """The Huber SVM: (1 + h - z)^2 / (4h) for |1 - z| <= h, else the hinge.
+
+    Its curvature constant is 1/(2h); the value 1/4 of Chaudhuri et al. (2011, corollary 6.2) is wrong for h < 2.
+    """
+
+    name: ClassVar[str] = "huber"
+
+    @property
+    def smoothness(self) -> float:
+        """1 / (2h)."""
+        return 0.5 / self.h
+
+    def value(self, z: Margins) -> Margins:
+        """See the class."""
+        return self.h * (1.0 + self._corner(z)) ** 2 / 4.0 + self._beyond(z)
+
+    def slope(self, z: Margins) -> Margins:
+        """-(1 + u) / 2 with u = (1 - z)/h in [-1, 1]."""
+        return -(1.0 + self._corner(z)) / 2.0
+
+    def curvature(self, z: Margins) -> Margins:
+        """1 / (2h) in the corner, 0 elsewhere."""
+        return np.where(np.abs(1.0 - z) <= self.h, 0.5 / self.h, 0.0)
+
+
+@dataclass(frozen=True)
+class SmoothHinge(_Hinged):
+    """A twice differentiable hinge: h (-u^4 + 6 u^2 + 8 u + 3) / 16 for u = (1 - z)/h in [-1, 1], else the hinge.
+
+    Reference: Chaudhuri, Monteleoni and Sarwate (2011), the loss l_s; its curvature constant is 3/(4h).
+    """
+
+    name: ClassVar[str] = "smooth_hinge"
+
+    @property
+    def smoothness(self) -> float:
+        """3 / (4h)."""
+        return 0.75 / self.h
+
+    def value(self, z: Margins) -> Margins:
+        """See the class."""
+        u = self._corner(z)
+        return self.h * (3.0 + u * (8.0 + u * (6.0 - u * u))) / 16.0 + self._beyond(z)
+
+    def slope(self, z: Margins) -> Margins:
+        """-(2 + 3u - u^3) / 4."""
+        u = self._corner(z)
+        return -(2.0 + u * (3.0 - u * u)) / 4.0
+
+    def curvature(self, z: Margins) -> Margins:
+        """3 (1 - u^2) / (4h)."""
+        u = self._corner(z)
+        return 0.75 / self.h * (1.0 - u * u)
+
+
+LOSSES: dict[str, type[Loss]] = {kind.name: kind for kind in (Logistic, Square, Huber, SmoothHinge)}
+
+
+def make_loss(name: str, h: float | None = None) -> Loss:
+    """A loss by its name in a pipeline; ``h`` is the corner's half width of the hinges (default 0.5)."""
+    if name not in LOSSES:
+        raise UsageError(f"loss {name!r} is unknown; allowed: {', '.join(LOSSES)}")
+    kind = LOSSES[name]
+    if issubclass(kind, _Hinged):
+        return kind() if h is None else kind(h)
+    if h is not None:
+        raise UsageError(f"loss {name} has no corner: drop h (now {h!r})")
+    return kind()

@@ -1,0 +1,107 @@
+"""Every loss keeps its contract: derivatives by finite differences, declared constants, the odd coefficient."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from daskrado.errors import UsageError
+from daskrado.losses import LOSSES, Huber, Logistic, Loss, SmoothHinge, Square, make_loss
+
+INSTANCES: list[Loss] = [
+    *(kind() for kind in LOSSES.values()),
+    *(kind(h) for kind in (Huber, SmoothHinge) for h in (0.05, 0.25, 2.0)),
+]
+GRID = np.linspace(-6.0, 6.0, 4001)
+by_name = pytest.mark.parametrize("loss", INSTANCES, ids=repr)
+
+
+@by_name
+def test_slope_is_the_derivative_of_the_value(loss: Loss) -> None:
+    step = 1e-6
+    numeric = (loss.value(GRID + step) - loss.value(GRID - step)) / (2 * step)
+    np.testing.assert_allclose(loss.slope(GRID), numeric, atol=2e-5)
+
+
+@by_name
+def test_curvature_is_the_derivative_of_the_slope(loss: Loss) -> None:
+    step = 1e-7
+    numeric = (loss.slope(GRID + step) - loss.slope(GRID - step)) / (2 * step)
+    smooth = np.ones_like(GRID, dtype=bool)
+    if isinstance(loss, Huber):  # two kinks of the slope, where only one-sided derivatives exist
+        smooth = (np.abs(np.abs(1 - GRID) - loss.h)) > 1e-3
+    np.testing.assert_allclose(loss.curvature(GRID)[smooth], numeric[smooth], atol=2e-5)
+
+
+@by_name
+def test_declared_constants_hold_and_are_reached(loss: Loss) -> None:
+    fine = np.linspace(-60.0, 60.0, 1_200_001)
+    slopes = loss.slope(fine)
+    quotient = np.abs(np.diff(slopes)) / np.diff(fine)
+    assert loss.smoothness is not None
+    assert quotient.max() <= loss.smoothness * (1 + 1e-9)
+    assert quotient.max() >= loss.smoothness * (1 - 1e-3)
+    assert (loss.curvature(fine) <= loss.smoothness * (1 + 1e-12)).all()
+    if loss.lipschitz is None:
+        assert np.abs(loss.slope(np.array([-1e12]))) > 1e12  # really unbounded
+    else:
+        assert np.abs(slopes).max() <= loss.lipschitz
+        assert np.abs(slopes).max() >= loss.lipschitz * (1 - 1e-6)
+
+
+@by_name
+def test_convex(loss: Loss) -> None:
+    assert (np.diff(loss.slope(GRID)) >= -1e-12).all()
+    assert (loss.curvature(GRID) >= 0).all()
+
+
+@by_name
+def test_odd_coefficient(loss: Loss) -> None:
+    odd_part = loss.value(GRID) - loss.value(-GRID)
+    if loss.odd is not None:
+        np.testing.assert_allclose(odd_part, -loss.odd * GRID, atol=1e-10)
+    else:
+        ratio = odd_part[GRID > 0.5] / GRID[GRID > 0.5]
+        assert np.ptp(ratio) > 0.01  # no coefficient would do
+
+
+def test_huber_constant_is_not_a_quarter() -> None:
+    """With the usual h = 1/2 the constant is 1, four times what the paper's corollary says."""
+    assert Huber(0.5).smoothness == 1.0
+    assert Huber(0.5).curvature(np.array([1.0]))[0] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("loss", "z", "value"),
+    [
+        (Logistic(), 0.0, np.log(2.0)),
+        (Square(), -1.0, 4.0),
+        (Huber(0.5), 0.0, 1.0),  # the hinge outside the corner
+        (Huber(0.5), 1.0, 0.125),  # h / 4
+        (SmoothHinge(0.5), -2.0, 3.0),
+        (SmoothHinge(0.5), 1.0, 0.09375),  # 3 h / 16
+        (SmoothHinge(0.5), 1.5, 0.0),
+    ],
+)
+def test_known_values(loss: Loss, z: float, value: float) -> None:
+    assert loss.value(np.array([z]))[0] == pytest.approx(value, abs=1e-15)
+
+
+def test_extreme_margins_stay_finite() -> None:
+    z = np.array([-1e8, 1e8])
+    for loss in INSTANCES:
+        for part in (loss.value(z), loss.slope(z), loss.curvature(z)):
+            assert np.isfinite(part).all()
+
+
+@pytest.mark.parametrize("h", [0.0, -1.0, float("nan"), float("inf")])
+def test_bad_corner_is_refused(h: float) -> None:
+    with pytest.raises(UsageError, match="h must be above 0"):
+        make_loss("huber", h)
+
+
+def test_unknown_loss_lists_what_is_allowed() -> None:
+    with pytest.raises(UsageError, match="allowed: logistic"):
+        make_loss("zero_one")
+    with pytest.raises(UsageError, match="has no corner"):
+        make_loss("logistic", 0.5)
