@@ -1,0 +1,69 @@
+"""L2-gamma noise against its law, and against laws that are nearly right."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import integrate, stats
+
+from daskrado.errors import UsageError
+from daskrado.privacy.gamma import integer_l2_gamma, l2_gamma, l2_gamma_variance
+
+ACCEPT, REJECT = 1e-6, 1e-9
+
+
+@pytest.mark.parametrize(("dimension", "scale"), [(1, 0.5), (3, 2.0), (40, 1e6)])
+def test_length_has_the_gamma_law_and_no_other(dimension, scale):
+    lengths = np.array([np.linalg.norm(l2_gamma(dimension, scale)) for _ in range(4000)])
+    law = stats.gamma(dimension, scale=scale)
+    assert stats.kstest(lengths, law.cdf).pvalue > ACCEPT
+    for wrong in (2 / 3, 3 / 2):
+        assert stats.kstest(lengths, stats.gamma(dimension, scale=scale * wrong).cdf).pvalue < REJECT
+
+
+def test_direction_is_uniform():
+    draws = np.array([l2_gamma(3, 1.0) for _ in range(6000)])
+    unit = draws / np.linalg.norm(draws, axis=1, keepdims=True)
+    for axis in (*np.eye(3), np.ones(3) / math.sqrt(3)):  # Archimedes: one coordinate on the sphere is uniform
+        assert stats.kstest(unit @ axis, stats.uniform(-1, 2).cdf).pvalue > ACCEPT
+
+
+def test_variance_is_that_of_the_draws():
+    draws = np.array([l2_gamma(5, 3.0) for _ in range(6000)])
+    assert np.mean(draws**2) == pytest.approx(l2_gamma_variance(5, 3.0), rel=0.1)
+
+
+@pytest.mark.parametrize("shift", [(1, 0), (1, 1), (3, -2)])
+@pytest.mark.parametrize("cell", [(0, 0), (1, 0), (2, 3), (-4, 1)])
+def test_rounded_law_never_breaks_its_epsilon(shift, cell):
+    """The two-dimensional integer law by numerical integration over cells: the ratio stays within exp(|v|/scale)."""
+    scale = 1.7
+
+    def mass(k):
+        total, _ = integrate.dblquad(
+            lambda y, x: math.exp(-math.hypot(x, y) / scale), k[0] - 0.5, k[0] + 0.5, k[1] - 0.5, k[1] + 0.5
+        )
+        return total
+
+    ratio = mass(cell) / mass((cell[0] - shift[0], cell[1] - shift[1]))
+    bound = math.exp(math.hypot(*shift) / scale)
+    assert 1 / bound * (1 - 1e-7) <= ratio <= bound * (1 + 1e-7)
+
+
+def test_integers_in_integers_out():
+    values = np.array([2**61, -(2**61), 0], dtype=np.int64)
+    noisy = integer_l2_gamma(values, 8.0)
+    assert noisy.dtype == np.int64
+    assert np.abs(noisy - values).max() < 8 * 200  # P(radius above 200 scales) < 1e-80
+    with pytest.raises(UsageError, match="int64"):
+        integer_l2_gamma(np.zeros(2), 1.0)
+    with pytest.raises(UsageError, match="scale"):
+        integer_l2_gamma(values, 0.0)
+    with pytest.raises(UsageError, match="2\\^62"):
+        integer_l2_gamma(np.array([2**62 + 1], dtype=np.int64), 1.0)
+    with pytest.raises(UsageError, match="dimension"):
+        l2_gamma(0, 1.0)
+
+
+def test_two_draws_differ():
+    assert not np.array_equal(l2_gamma(4, 1.0), l2_gamma(4, 1.0))
