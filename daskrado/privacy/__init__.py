@@ -1,7 +1,9 @@
 """Privacy: events and their composition, the budget ledger, and exact discrete noise.
 
 * ``events`` — what one release costs, as a frozen exact value
-* ``accountant`` — what several releases cost together
+* ``accountant`` — what several releases cost together, by the best of the theorems
+* ``composition``, ``total_loss``, ``curves`` — those theorems, the exact law of a total loss, and conversions
+* ``sparse_vector`` — many threshold questions, of which only the rare answers are paid for
 * ``ledger`` — the budget on disk, debited before data is read
 * ``ledger_records``, ``ledger_file`` — the ledger's values, and its SQLite side
 * ``noise`` — the only module that draws randomness for privacy, through OpenDP

@@ -7,7 +7,7 @@ integers only, exactly, so no floating-point rounding of a sum or of a sample ca
 from __future__ import annotations
 
 import math
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -130,12 +130,14 @@ def _opendp() -> tuple[Any, Any, Any, Any]:
     return domains, measurements, measures, metrics
 
 
+@lru_cache(maxsize=64)  # making one takes longer than a small draw; a draw leaves no state in it
 def _laplace(scale: float) -> Any:
     domains, measurements, _, metrics = _opendp()
     integers = domains.vector_domain(domains.atom_domain(T="i64"))
     return measurements.make_laplace(integers, metrics.l1_distance(T="i64"), scale=scale)
 
 
+@lru_cache(maxsize=64)
 def _gaussian(scale: float) -> Any:
     domains, measurements, _, metrics = _opendp()
     integers = domains.vector_domain(domains.atom_domain(T="i64"))

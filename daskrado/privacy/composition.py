@@ -1,0 +1,245 @@
+"""Composition theorems: what several events cost together, each theorem a function of the same sorted events.
+
+All hold for adaptively chosen mechanisms with *fixed* parameters; each function rounds epsilon up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from daskrado.errors import UsageError
+from daskrado.privacy.curves import round_down, round_up, zcdp_epsilon
+from daskrado.privacy.events import ApproximateEvent, Event, PureEvent, ZcdpEvent
+from daskrado.privacy.total_loss import bounded_losses, mixed_epsilon, optimal_epsilon
+
+_ROUND_UP = 1 + 1e-12  # far above the error of the sums below
+
+
+@dataclass(frozen=True, slots=True)
+class Composition:
+    """A guarantee (epsilon, delta) for several events together, and the method that proves it.
+
+    ``epsilon`` is an exact fraction for basic composition, a float rounded up otherwise, and infinite when the
+    events have no finite epsilon at this delta.
+    """
+
+    epsilon: Fraction | float
+    delta: Fraction
+    method: str
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Events sorted for accounting: bounded losses with their multiplicity, and the sum of the rhos."""
+
+    bounded: Counter[tuple[Fraction, Fraction]]
+    rho: float
+
+    @classmethod
+    def of(cls, events: Iterable[Event]) -> Parts:
+        """Count equal events together."""
+        bounded: Counter[tuple[Fraction, Fraction]] = Counter()
+        rhos = []
+        for event in events:
+            match event:
+                case PureEvent():
+                    bounded[event.epsilon, Fraction(0)] += 1
+                case ApproximateEvent():
+                    bounded[event.epsilon, event.delta] += 1
+                case ZcdpEvent():
+                    rhos.append(event.rho)
+        return cls(bounded, math.fsum(rhos))
+
+    @property
+    def epsilon(self) -> Fraction:
+        """The sum of the epsilons."""
+        return sum((epsilon * times for (epsilon, _), times in self.bounded.items()), Fraction(0))
+
+    @property
+    def delta(self) -> Fraction:
+        """The sum of the deltas."""
+        return sum((delta * times for (_, delta), times in self.bounded.items()), Fraction(0))
+
+    def weighted(self, cost: Callable[[float], float]) -> float:
+        """The sum of ``cost(epsilon)`` over the bounded events."""
+        return math.fsum(cost(float(epsilon)) * times for (epsilon, _), times in self.bounded.items())
+
+    def groups(self) -> list[tuple[Fraction, int]]:
+        """Distinct epsilons with their multiplicity."""
+        counts: Counter[Fraction] = Counter()
+        for (epsilon, _), times in self.bounded.items():
+            counts[epsilon] += times
+        return sorted(counts.items())
+
+    def slack(self, delta: Fraction) -> float:
+        """The delta left for the bounded losses: (delta - D) / (1 - D), D = 1 - prod (1 - delta_i), rounded down.
+
+        *Reference*: Kairouz, Oh and Viswanath (2015), where total delta = 1 - (1 - delta') prod (1 - delta_i).
+        """
+        logs = math.fsum(times * math.log1p(-float(d)) for (_, d), times in self.bounded.items() if d)
+        leaked = -math.expm1(logs)
+        return (round_down(delta) - leaked * _ROUND_UP) / (1 - leaked) * (1 - 1e-12) if leaked else round_down(delta)
+
+
+def basic(parts: Parts, delta: Fraction) -> Composition:
+    """Epsilons and deltas add up, in exact rationals; the rhos add up and are converted at the delta that is left.
+
+    *Reference*: Dwork and Lei (2009); Bun and Steinke (2016).
+    """
+    left = delta - parts.delta
+    if left < 0 or (parts.rho > 0 and left == 0):
+        return Composition(math.inf, delta, "none: the deltas of the events leave nothing")
+    if parts.rho == 0:
+        return Composition(parts.epsilon, delta, "basic")
+    converted = zcdp_epsilon(parts.rho, round_down(left))
+    if not parts.bounded:
+        return Composition(converted, delta, "zCDP")
+    return Composition(round_up(parts.epsilon + Fraction(converted)), delta, "basic + zCDP")
+
+
+def concentrated(parts: Parts, delta: Fraction) -> Composition:
+    """All in zCDP: an epsilon counts as rho = epsilon^2 / 2, its delta adds up.
+
+    *Reference*: Bun and Steinke (2016), also for the approximate form.
+    """
+    left = delta - parts.delta
+    if left <= 0:
+        return Composition(math.inf, delta, "zCDP")
+    squares = sum((epsilon**2 / 2 * times for (epsilon, _), times in parts.bounded.items()), Fraction(0))
+    return Composition(zcdp_epsilon(round_up(squares + Fraction(parts.rho)), round_down(left)), delta, "zCDP")
+
+
+def lecture(parts: Parts, delta: Fraction) -> Composition:
+    """sqrt(2 ln(1/delta) sum eps^2) + 2 sum eps^2: McDiarmid's inequality with a loose bound on the mean loss."""
+    return _concentration(parts, delta, lambda e: 2 * e * e, "advanced, loose drift")
+
+
+def advanced(parts: Parts, delta: Fraction) -> Composition:
+    """sqrt(2 ln(1/delta) sum eps^2) + sum eps (exp(eps) - 1).
+
+    *Reference*: Dwork, Rothblum and Vadhan (2010).
+    """
+    return _concentration(parts, delta, lambda e: e * math.expm1(e), "advanced")
+
+
+def advanced_tanh(parts: Parts, delta: Fraction) -> Composition:
+    """sqrt(2 ln(1/delta) sum eps^2) + sum eps tanh(eps / 2).
+
+    A loss in [-eps, eps] of a mechanism with that epsilon has mean at most eps tanh(eps/2), which randomised response
+    attains; Azuma's inequality does the rest.
+
+    *Reference*: Dwork, Rothblum and Vadhan (2010); the drift as in Kairouz, Oh and Viswanath (2015).
+    """
+    return _concentration(parts, delta, lambda e: e * math.tanh(e / 2), "advanced, tanh drift")
+
+
+def _concentration(parts: Parts, delta: Fraction, drift: Callable[[float], float], name: str) -> Composition:
+    if not parts.bounded and parts.rho == 0:
+        return Composition(Fraction(0), delta, name)
+    level = parts.slack(delta)
+    if level <= 0 or parts.rho > 0:
+        return Composition(math.inf, delta, name)
+    try:
+        total = math.sqrt(-2 * math.log(level) * parts.weighted(lambda e: e * e)) + parts.weighted(drift)
+    except OverflowError:
+        return Composition(math.inf, delta, name)
+    return Composition(total * _ROUND_UP, delta, name)
+
+
+def optimal(parts: Parts, delta: Fraction) -> Composition:
+    """The least epsilon that holds for *all* mechanisms with these parameters, homogeneous or not.
+
+    delta(eps) = 1 - prod(1 - delta_i) (1 - E[(1 - exp(eps - L))_+]), where L is a sum of independent losses: +eps_i
+    with probability exp(eps_i) / (1 + exp(eps_i)), else -eps_i. For k equal epsilons it is the binomial sum
+    sum_l C(k, l) (exp((k-l) eps_0) - exp(eps + l eps_0))_+ / (1 + exp(eps_0))^k.
+
+    With a zCDP part of curve d(.) the expectation is E[d(eps - L)].
+
+    *Reference*: Kairouz, Oh and Viswanath (2015); Murtagh and Vadhan (2016), heterogeneous; Vadhan and Zhang (2023),
+    interleaved interactive mechanisms.
+    """
+    name = "optimal" if parts.rho == 0 else "optimal + zCDP"
+    level = parts.slack(delta)
+    if level <= 0:
+        return Composition(math.inf, delta, name)
+    losses = bounded_losses(parts.groups(), level)
+    epsilon = optimal_epsilon(losses, level) if parts.rho == 0 else mixed_epsilon(losses, parts.rho, level)
+    return Composition(min(epsilon, _exact_cap(parts)), delta, name)
+
+
+def _exact_cap(parts: Parts) -> float:
+    return round_up(parts.epsilon) if parts.rho == 0 else math.inf
+
+
+_PLD_CELLS = 2**16
+_PLD_MIN_DELTA = 1e-9  # below it the rounding of the Fourier transform is no longer negligible
+_PLD_FFT_ERROR = 1e-12
+
+
+def loss_distribution(parts: Parts, delta: Fraction) -> Composition:
+    """The numerical loss distribution of dp-accounting, for bounded events: an independent route to ``optimal``.
+
+    Epsilons are rounded up to a common grid. It is never below ``optimal``, so only comparisons use it.
+
+    *Reference*: Koskela, Jälkö and Honkela (2020); the dp-accounting library.
+    """
+    name = "loss distribution (dp-accounting)"
+    if parts.rho > 0 or delta < _PLD_MIN_DELTA or parts.delta >= delta:
+        return Composition(math.inf, delta, name)
+    if not parts.bounded:
+        return Composition(Fraction(0), delta, name)
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+    epsilons = {epsilon for epsilon, _ in parts.bounded}
+    common = math.lcm(*(epsilon.denominator for epsilon in epsilons))
+    numerators = (epsilon.numerator * common // epsilon.denominator for epsilon in epsilons)
+    cell = max(Fraction(math.gcd(*numerators), common), parts.epsilon / _PLD_CELLS)
+    width = round_up(cell)
+    total: Any = None
+    for (epsilon, mass), times in parts.bounded.items():
+        steps = math.ceil(epsilon / cell)
+        rounded, finite = steps * width, 1 - float(mass)
+        # Explicit indices: from_privacy_parameters would divide in floats and may land one cell too high.
+        chances = {steps: finite / (1 + math.exp(-rounded)), -steps: finite / (1 + math.exp(rounded))}
+        one = PrivacyLossDistribution.create_from_rounded_probability(chances, float(mass), width)
+        many = one.self_compose(times)
+        total = many if total is None else total.compose(many)
+    level = max(round_down(delta) - _PLD_FFT_ERROR, 0.0)
+    return Composition(round_up(float(total.get_epsilon_for_delta(level))), delta, name)
+
+
+THEOREMS: tuple[Callable[[Parts, Fraction], Composition], ...] = (
+    basic,
+    lecture,
+    advanced,
+    advanced_tanh,
+    concentrated,
+    optimal,
+    loss_distribution,
+)
+
+
+def group_event(event: Event, size: int) -> Event:
+    """What an event that protects one row costs a person who owns ``size`` rows.
+
+    epsilon becomes size epsilon; delta becomes delta (exp(size epsilon) - 1) / (exp(epsilon) - 1); rho becomes
+    size^2 rho. (A statistic whose sensitivity is multiplied beforehand, as runs do, pays nothing here.)
+
+    *Reference*: Vadhan (2017), group privacy; Bun and Steinke (2016) for zCDP.
+    """
+    if not (isinstance(size, int) and 1 <= size <= 10_000):
+        raise UsageError(f"a group has between 1 and 10000 rows, got {size!r}")
+    match event:
+        case PureEvent():
+            return PureEvent(event.epsilon * size)
+        case ApproximateEvent():
+            growth = math.expm1(float(event.epsilon * size)) / math.expm1(float(event.epsilon))
+            delta = event.delta if size == 1 else Fraction(round_up(float(event.delta) * growth * _ROUND_UP))
+            return ApproximateEvent(event.epsilon * size, delta)
+        case ZcdpEvent():
+            return ZcdpEvent(round_up(event.rho * size * size) if size > 1 else event.rho)
