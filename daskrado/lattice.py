@@ -43,12 +43,7 @@ class Lattice:
 
         The result holds whole numbers as float64, all below 2**53, so that BLAS sums them exactly.
         """
-        norm = row_norms(rows)
-        # Rounding makes norm, scale and product wrong by at most (d/2 + 8) ulps together: rows at the bound are
-        # scaled that much further in, so that no integer row can end above the bound.
-        inward = 1.0 - (rows.shape[1] + 16) * 2.0**-52
-        clipped = norm >= self.norm_bound * inward
-        scale = np.where(clipped, inward / np.maximum(norm, self.norm_bound), 1.0 / self.norm_bound)
+        scale = _inward(rows, self.norm_bound)
         scale *= math.ldexp(1.0, self.bits)
         rows *= scale[:, None]
         np.trunc(rows, out=rows)
@@ -61,6 +56,22 @@ class Lattice:
                 f"{rows} rows of up to {largest_per_row} grid steps could overflow 64-bit sums: "
                 f"lower lattice_bits (now {self.bits})"
             )
+
+
+def clip_rows(rows: NDArray[np.float64], norm_bound: float) -> NDArray[np.float64]:
+    """Clip each row to the norm bound in place, off the grid: for sums in floating point."""
+    rows *= (_inward(rows, norm_bound) * norm_bound)[:, None]
+    return rows
+
+
+def _inward(rows: NDArray[np.float64], norm_bound: float) -> NDArray[np.float64]:
+    """The factor that brings each row into the unit ball."""
+    norm = row_norms(rows)
+    # Rounding makes norm, scale and product wrong by at most (d/2 + 8) ulps together: rows at the bound are
+    # scaled that much further in, so that no row can end above the bound.
+    inward = 1.0 - (rows.shape[1] + 16) * 2.0**-52
+    clipped = norm >= norm_bound * inward
+    return np.where(clipped, inward / np.maximum(norm, norm_bound), 1.0 / norm_bound)
 
 
 def row_norms(rows: NDArray[np.float64]) -> NDArray[np.float64]:

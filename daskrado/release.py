@@ -40,19 +40,27 @@ def release(
     if summary.statistic != mechanism.target.statistic or summary.lattice != mechanism.target.lattice:
         raise ValueError("the mechanism was calibrated for another statistic or lattice than this summary's")
     ledger.spend(grant)
-    return _publish(summary, mechanism.perturb(summary.vector), mechanism.noise_std(), statement)
+    noisy = mechanism.perturb(summary.vector)
+    return _publish(mechanism.target.statistic, summary.lattice, noisy, mechanism.noise_std(), statement)
 
 
 def release_without_privacy(summary: Summary) -> Release:
     """The exact statistic as a baseline. Its statement, and that of all that is learned from it, says not private."""
-    quiet = {block.name: 0.0 for block in summary.statistic.blocks}
-    return _publish(summary, summary.vector, quiet, PrivacyStatement.none())
+    statistic = summary.statistic
+    if not isinstance(statistic, Statistic):
+        raise TypeError(f"{statistic.name} is a part of a learner, not a statistic to publish")
+    quiet = {block.name: 0.0 for block in statistic.blocks}
+    return _publish(statistic, summary.lattice, summary.vector, quiet, PrivacyStatement.none())
 
 
 def _publish(
-    summary: Summary, vector: NDArray[np.int64], noise_std: dict[str, float], statement: PrivacyStatement
+    statistic: Statistic,
+    lattice: Lattice,
+    vector: NDArray[np.int64],
+    noise_std: dict[str, float],
+    statement: PrivacyStatement,
 ) -> Release:
-    parts = summary.statistic.split(vector)
-    steps = {block.name: block.step(summary.lattice) for block in summary.statistic.blocks}
+    parts = statistic.split(vector)
+    steps = {block.name: block.step(lattice) for block in statistic.blocks}
     values = {name: part.astype(np.float64) * steps[name] for name, part in parts.items()}
-    return Release(summary.statistic, summary.lattice, values, noise_std, statement)
+    return Release(statistic, lattice, values, noise_std, statement)

@@ -5,50 +5,28 @@ from __future__ import annotations
 import contextlib
 import secrets
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from dask.delayed import Delayed
 from distributed import Client, WorkerPlugin, as_completed, get_worker
+from numpy.typing import NDArray
 
 from daskrado.domain import Domain
-from daskrado.encoding import EncodedTable, encode_table, needed_columns
 from daskrado.errors import ClusterError, DataError
+from daskrado.lake.partial import CHUNK_ROWS, Job, Partial, RowStore, Share, merge_all, partition_partial
 from daskrado.lake.scan import Lake
-from daskrado.lake.seeds import SignatureKey, position_seeds, record_seeds
+from daskrado.lake.seeds import SignatureKey
 from daskrado.lattice import Lattice
-from daskrado.statistics.base import IntVector, Rows, Statistic, Summary
+from daskrado.statistics.base import Additive, Rows, Statistic, Summary
 
-CHUNK_ROWS = 32_768  # encoded rows held at once by a task
+__all__ = ["CHUNK_ROWS", "Partial", "Passes", "Share", "collect", "open_passes"]
+
 FAN_IN = 8
 RETRIES = 3
 
 Progress = Callable[[int, int], None]
-
-
-@dataclass(frozen=True)
-class Job:
-    """Everything public that a task needs; the signature key is looked up by ``ticket``."""
-
-    statistic: Statistic
-    domain: Domain
-    lattice: Lattice
-    ticket: str
-    by_record: bool
-
-
-@dataclass(frozen=True)
-class Partial:
-    """A partial sum, or why its partition cannot be used. Problems travel as values: they need no retry."""
-
-    vector: IntVector
-    rows: int
-    problems: tuple[str, ...] = ()
-
-    def __repr__(self) -> str:
-        return f"<Partial of {len(self.vector)} private integers>"
 
 
 def collect(
@@ -67,64 +45,155 @@ def collect(
     are pure and draw no noise, so that a retried or doubled one changes nothing. Unusable rows raise a DataError that
     names files and columns and counts rows.
     """
-    lattice.guard(lake.rows, statistic.largest_per_row(lattice))
-    job = Job(
-        statistic, domain, lattice, secrets.token_hex(8), by_record=domain.id is not None and statistic.needs_seeds
-    )
+    with open_passes(lake, domain, lattice, seeded=statistic.needs_seeds, key=key, client=client, memory=0) as passes:
+        return passes.sum(statistic, progress=progress)
+
+
+class Passes:
+    """Sums over one lake, one after another; see :func:`open_passes`."""
+
+    def __init__(self, lake: Lake, job: Job, material: bytes, store: RowStore, client: Client | None) -> None:
+        self.lake = lake
+        self.lattice = job.lattice
+        self.domain = job.domain
+        self.done = 0
+        self._job = job
+        self._material = material
+        self._store = store
+        self._client = client
+
+    def sum(self, statistic: Additive, *, share: Share | None = None, progress: Progress | None = None) -> Summary:
+        """One pass: sum a statistic over the lake, or over one share of its rows."""
+        if isinstance(statistic, Statistic):
+            self.lattice.guard(self.lake.rows, statistic.largest_per_row(self.lattice))
+        job = replace(self._job, statistic=statistic, share=share)
+        report = progress or silent
+        if self._client is None:
+            total = _here(job, self.lake, self._material, report, self._store)
+        else:
+            total = _on_cluster(self._client, job, self.lake, report, near=self._store.limit > 0)
+        if total.problems:
+            more = f" (and {len(total.problems) - 3} more)" if len(total.problems) > 3 else ""
+            raise DataError("; ".join(total.problems[:3]) + more)
+        if total.rows != self.lake.rows:
+            raise DataError(f"the lake changed while it was read: {total.rows} rows, {self.lake.rows} in its footers")
+        self.done += 1
+        return Summary(statistic, self.lattice, total.vector, total.rows)
+
+
+@contextlib.contextmanager
+def open_passes(
+    lake: Lake,
+    domain: Domain,
+    lattice: Lattice,
+    *,
+    on_grid: bool = True,
+    seeded: bool = False,
+    key: SignatureKey | None = None,
+    client: Client | None = None,
+    memory: int | None = None,
+) -> Iterator[Passes]:
+    """Repeated sums over one lake. Encoded partitions stay in memory where they fit and are read again where not.
+
+    ``memory`` is the number of bytes for rows in each process: by default 40 % of a worker's limit, or of what this
+    machine has left. Rows are kept beside Dask's own data, so that they are never spilled to disk. All sums of one
+    session see rows in the same form: on the grid, or clipped only.
+    """
+    statistic = _Nothing(domain.width) if on_grid else _NothingOffGrid(domain.width)
+    by_record = domain.id is not None and seeded
+    job = Job(statistic, domain, lattice, secrets.token_hex(8), by_record=by_record, seeded=seeded)
     material = (key or SignatureKey.secret()).reveal()
-    report = progress or _silent
-    run = _here if client is None else partial(_on_cluster, client)
-    total = run(job, lake, material, report)
-    if total.problems:
-        more = f" (and {len(total.problems) - 3} more)" if len(total.problems) > 3 else ""
-        raise DataError("; ".join(total.problems[:3]) + more)
-    if total.rows != lake.rows:
-        raise DataError(f"the lake changed while it was read: {total.rows} rows, {lake.rows} in its footers")
-    return Summary(statistic, lattice, total.vector, total.rows)
+    store = RowStore(_memory(client) if memory is None else memory)
+    if client is None:
+        yield Passes(lake, job, material, store, None)
+    else:
+        with _key_on_workers(client, job.ticket, material, store):
+            yield Passes(lake, job, material, store, client)
 
 
-def _silent(done: int, total: int) -> None:
+class _Nothing(Additive):
+    """The placeholder of a session that has not been asked for a sum yet."""
+
+    name = "nothing"
+    size = 0
+
+    def zero(self) -> NDArray[Any]:
+        """Nothing."""
+        return np.zeros(0)
+
+    def partial(self, rows: Rows) -> NDArray[Any]:
+        """Nothing of any rows."""
+        del rows
+        return np.zeros(0)
+
+
+class _NothingOffGrid(_Nothing):
+    on_grid = False
+
+
+def silent(done: int, total: int) -> None:
     """No progress wanted."""
     del done, total
 
 
-def _here(job: Job, lake: Lake, material: bytes, report: Progress) -> Partial:
-    total = Partial(job.statistic.zero(), 0)
+def _here(job: Job, lake: Lake, material: bytes, report: Progress, store: RowStore) -> Partial:
+    """The same tree of merges as on a cluster, so that float sums have the same bits too."""
+    levels: list[list[Partial]] = [[]]
+
+    def add(part: Partial, depth: int) -> None:
+        if depth == len(levels):
+            levels.append([])
+        levels[depth].append(part)
+        if len(levels[depth]) == FAN_IN:
+            group, levels[depth] = levels[depth], []
+            add(merge_all(job, group), depth + 1)
+
     for done, partition in enumerate(lake.partitions, start=1):
-        content = partition.content.compute() if _is_delayed(partition) else None
-        total = merge(job.statistic, total, _partial(job, partition, material, content))
+        content = partition.content.compute() if is_delayed(partition) else None
+        add(partition_partial(job, partition, material, content, store), 0)
         report(done, len(lake.partitions))
-    return total
+    carry: list[Partial] = []
+    for level in levels:
+        rest = level + carry
+        carry = [merge_all(job, rest)] if rest else []
+    return carry[0]
 
 
-def _on_cluster(client: Client, job: Job, lake: Lake, material: bytes, report: Progress) -> Partial:
-    with _key_on_workers(client, job.ticket, material):
-        stages: list[Any] = []
-        try:
-            return _reduce(job, lake, client, report, stages)
-        except BaseException:
-            with contextlib.suppress(Exception):
-                client.cancel(stages, force=True)
-            raise
+def _on_cluster(client: Client, job: Job, lake: Lake, report: Progress, *, near: bool) -> Partial:
+    stages: list[Any] = []
+    try:
+        return _reduce(job, lake, client, report, stages, near)
+    except BaseException:
+        with contextlib.suppress(Exception):
+            client.cancel(stages, force=True)
+        raise
 
 
-def _reduce(job: Job, lake: Lake, client: Client, report: Progress, stages: list[Any]) -> Partial:
+def _reduce(job: Job, lake: Lake, client: Client, report: Progress, stages: list[Any], near: bool) -> Partial:
     shared = client.scatter(job, broadcast=False, hash=False)
-    names = [f"daskrado-partial-{job.ticket}-{i}-{p.identity}" for i, p in enumerate(lake.partitions)]
+    mark = secrets.token_hex(4)  # passes of one session must not share results
+    names = [f"daskrado-partial-{job.ticket}-{mark}-{i}-{p.identity}" for i, p in enumerate(lake.partitions)]
     contents = [
         client.compute(p.content) if isinstance(getattr(p, "content", None), Delayed) else None
         for p in lake.partitions
     ]
-    partitions = [_without_delayed(p) for p in lake.partitions]
-    level = client.map(
-        _task,
-        [shared] * len(partitions),
-        partitions,
-        contents,
-        key=names,
-        retries=RETRIES,
-        pure=False,
-    )
+    partitions = [without_delayed(p) for p in lake.partitions]
+    level: list[Any] = [None] * len(partitions)
+    # Where rows are kept, a partition goes to the same worker in every pass; it may still be taken by another.
+    homes = sorted(client.scheduler_info(n_workers=-1)["workers"]) if near else [None]
+    for turn, home in enumerate(homes or [None]):
+        mine = slice(turn, None, len(homes or [None]))
+        level[mine] = client.map(
+            _task,
+            [shared] * len(partitions[mine]),
+            partitions[mine],
+            contents[mine],
+            key=names[mine],
+            retries=RETRIES,
+            pure=False,
+            workers=home,
+            allow_other_workers=home is not None,
+        )
     stages.extend(level)
     done, depth = 0, 0
     sizes = {future.key: 1 for future in level}
@@ -132,10 +201,10 @@ def _reduce(job: Job, lake: Lake, client: Client, report: Progress, stages: list
         groups = [level[i : i + FAN_IN] for i in range(0, len(level), FAN_IN)]
         merged = [
             client.submit(
-                _merge_task,
+                merge_all,
                 shared,
                 group,
-                key=f"daskrado-merge-{job.ticket}-{depth}-{i}",
+                key=f"daskrado-merge-{job.ticket}-{mark}-{depth}-{i}",
                 retries=RETRIES,
                 pure=False,
             )
@@ -168,74 +237,21 @@ def _raise(future: Any) -> None:
     raise ClusterError(f"a task failed {RETRIES + 1} times: {type(error).__name__}: {error}") from error
 
 
-def _is_delayed(partition: Any) -> bool:
+def is_delayed(partition: Any) -> bool:
+    """Whether a partition is a piece of a Dask DataFrame that is yet to be computed."""
     return isinstance(getattr(partition, "content", None), Delayed)
 
 
-def _without_delayed(partition: Any) -> Any:
-    if _is_delayed(partition):
+def without_delayed(partition: Any) -> Any:
+    """The partition as a task may hold it: its content travels beside it."""
+    if is_delayed(partition):
         return type(partition)(partition.name, None, partition.rows, partition.identity)
     return partition
 
 
 def _task(job: Job, partition: Any, content: Any) -> Partial:
-    return _partial(job, partition, get_worker().plugins[_plugin_name(job.ticket)].material, content)
-
-
-def _merge_task(job: Job, parts: list[Partial]) -> Partial:
-    total = Partial(job.statistic.zero(), 0)
-    for part in parts:
-        total = merge(job.statistic, total, part)
-    return total
-
-
-def merge(statistic: Statistic, a: Partial, b: Partial) -> Partial:
-    """Exact sum of two partials; problems are kept in a fixed order."""
-    return Partial(statistic.merge(a.vector, b.vector), a.rows + b.rows, tuple(sorted({*a.problems, *b.problems})))
-
-
-def _partial(job: Job, partition: Any, material: bytes, content: Any) -> Partial:
-    """The statistic of one partition: a pure function of its rows and the key."""
-    columns = needed_columns(job.domain, ids=job.by_record)
-    vector, rows = job.statistic.zero(), 0
-    buffer = np.empty((CHUNK_ROWS, job.domain.width), order="F")
-    tables = partition.tables(columns) if content is None else [(0, content.select(columns))]
-    try:
-        for group, table in tables:
-            encoded = encode_table(job.domain, table, ids=job.by_record)
-            if encoded.problems:
-                return _unusable(job, partition, encoded)
-            for block in blocks(job, encoded, f"{partition.name}#{group}", material, buffer):
-                vector = job.statistic.merge(vector, job.statistic.partial(block))
-            if encoded.problems:
-                return _unusable(job, partition, encoded)
-            rows += encoded.length
-    except DataError as error:
-        return Partial(job.statistic.zero(), 0, (str(error),))
-    return Partial(vector, rows)
-
-
-def _unusable(job: Job, partition: Any, encoded: EncodedTable) -> Partial:
-    where = getattr(partition, "path", partition.name)
-    return Partial(job.statistic.zero(), 0, tuple(f"{where}: {problem}" for problem in encoded.problems))
-
-
-def blocks(job: Job, encoded: EncodedTable, name: str, material: bytes, buffer: np.ndarray) -> Iterator[Rows]:
-    """Cut an encoded table into blocks of rows on the lattice; ends early when the table shows a problem."""
-    assert encoded.labels is not None
-    for start in range(0, encoded.length, CHUNK_ROWS):
-        stop = min(start + CHUNK_ROWS, encoded.length)
-        encoded_rows = encoded.block(start, stop, buffer)
-        if encoded.problems:
-            return
-        x = job.lattice.quantise(encoded_rows)
-        seeds = None
-        if job.statistic.needs_seeds:
-            if encoded.ids is not None:
-                seeds = record_seeds(material, encoded.ids[start:stop])
-            else:
-                seeds = position_seeds(material, name, start, stop - start)
-        yield Rows(x, encoded.labels[start:stop], seeds)
+    plugin = get_worker().plugins[_plugin_name(job.ticket)]
+    return partition_partial(job, partition, plugin.material, content, plugin.store)
 
 
 def _plugin_name(ticket: str) -> str:
@@ -243,21 +259,32 @@ def _plugin_name(ticket: str) -> str:
 
 
 class _KeyPlugin(WorkerPlugin):  # type: ignore[misc]
-    """Brings the signature key to every worker, also to one that joins later, outside the task graph."""
+    """Brings the signature key to every worker, also to one that joins later, and holds the rows kept there."""
 
-    def __init__(self, ticket: str, material: bytes) -> None:
+    def __init__(self, ticket: str, material: bytes, store: RowStore) -> None:
         self.name = _plugin_name(ticket)
         self.material = material
+        self.store = store
 
     def __repr__(self) -> str:
         return "<key plugin>"
 
 
 @contextlib.contextmanager
-def _key_on_workers(client: Client, ticket: str, material: bytes) -> Iterator[None]:
-    client.register_plugin(_KeyPlugin(ticket, material))
+def _key_on_workers(client: Client, ticket: str, material: bytes, store: RowStore) -> Iterator[None]:
+    client.register_plugin(_KeyPlugin(ticket, material, store))
     try:
         yield
     finally:
         with contextlib.suppress(Exception):
             client.unregister_worker_plugin(_plugin_name(ticket))
+
+
+def _memory(client: Client | None) -> int:
+    """Bytes for kept rows in each process: 40 % of the smallest worker's limit, or of this machine's free memory."""
+    if client is None:
+        import psutil
+
+        return int(0.4 * psutil.virtual_memory().available)
+    limits = [worker["memory_limit"] for worker in client.scheduler_info(n_workers=-1)["workers"].values()]
+    return int(0.4 * min((limit for limit in limits if limit), default=1 << 30))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,23 +55,43 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Statistic(ABC):
-    """A sum over rows. ``merge`` is integer addition, so any partitioning and any order give the same bits."""
+class Additive(ABC):
+    """Any vector that is a sum over rows. ``on_grid``: whether its rows are whole numbers on the lattice."""
 
     width: int
 
     name: ClassVar[str]
     needs_seeds: ClassVar[bool] = False
+    on_grid: ClassVar[bool] = True
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """Length of the vector."""
+
+    @abstractmethod
+    def zero(self) -> NDArray[Any]:
+        """The identity of :meth:`merge`."""
+
+    @abstractmethod
+    def partial(self, rows: Rows) -> NDArray[Any]:
+        """The sum over one block of rows: a pure function of the rows and their seeds."""
+
+    def merge(self, a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+        """Sum of two partial results; exact for integers."""
+        return np.asarray(a + b)
+
+
+@dataclass(frozen=True)
+class Statistic(Additive):
+    """A sum over rows. ``merge`` is integer addition, so any partitioning and any order give the same bits."""
+
     default_bits: ClassVar[int] = 20
 
     @property
     @abstractmethod
     def blocks(self) -> tuple[Block, ...]:
         """The named parts of the vector, in order."""
-
-    @abstractmethod
-    def partial(self, rows: Rows) -> IntVector:
-        """The statistic of one block of rows: a pure function of the rows and their seeds."""
 
     @abstractmethod
     def sensitivity(self, relation: Relation) -> Sensitivity:
@@ -90,10 +110,6 @@ class Statistic(ABC):
         """The identity of :meth:`merge`."""
         return np.zeros(self.size, dtype=np.int64)
 
-    def merge(self, a: IntVector, b: IntVector) -> IntVector:
-        """Exact sum of two partial results."""
-        return a + b
-
     def split(self, vector: IntVector) -> dict[str, IntVector]:
         """The vector cut into its blocks."""
         parts, at = {}, 0
@@ -108,18 +124,18 @@ class Statistic(ABC):
 
 
 class Summary:
-    """An exact, un-noised aggregate of private rows. It shows its shape only and refuses to be written."""
+    """An un-noised aggregate of private rows. It shows its shape only and refuses to be written."""
 
     __slots__ = ("lattice", "rows", "statistic", "vector")
 
-    def __init__(self, statistic: Statistic, lattice: Lattice, vector: IntVector, rows: int) -> None:
+    def __init__(self, statistic: Additive, lattice: Lattice, vector: NDArray[Any], rows: int) -> None:
         self.statistic = statistic
         self.lattice = lattice
         self.vector = vector
         self.rows = rows
 
     def __repr__(self) -> str:
-        return f"<Summary of {self.statistic.name}: {self.statistic.size} private integers>"
+        return f"<Summary of {self.statistic.name}: {self.statistic.size} private numbers>"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Summary holds un-noised private sums and is never written or sent; release it first")

@@ -1,0 +1,163 @@
+"""What a task does with one partition: encode its rows block by block, keep them if told to, and sum."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskrado.domain import Domain
+from daskrado.encoding import EncodedTable, encode_table, needed_columns
+from daskrado.errors import DataError
+from daskrado.lake.seeds import position_seeds, record_seeds
+from daskrado.lattice import Lattice, clip_rows
+from daskrado.statistics.base import Additive, Rows
+
+CHUNK_ROWS = 32_768  # encoded rows held at once by a task
+
+
+@dataclass(frozen=True)
+class Share:
+    """Part ``index`` of ``count``: rows are dealt out by their seeds, never by their content."""
+
+    index: int
+    count: int
+
+    def of(self, rows: Rows) -> Rows:
+        """The rows of this part."""
+        assert rows.seeds is not None
+        mine = rows.seeds % np.uint64(self.count) == np.uint64(self.index)
+        return Rows(rows.x[mine], rows.y[mine], rows.seeds[mine])
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything public that a task needs; the signature key is looked up by ``ticket``."""
+
+    statistic: Additive
+    domain: Domain
+    lattice: Lattice
+    ticket: str
+    by_record: bool
+    seeded: bool
+    share: Share | None = None
+
+    def partial(self, rows: Rows) -> NDArray[Any]:
+        """The statistic of a block, or of its rows in the share."""
+        return self.statistic.partial(rows if self.share is None else self.share.of(rows))
+
+
+@dataclass(frozen=True)
+class Partial:
+    """A partial sum, or why its partition cannot be used. Problems travel as values: they need no retry."""
+
+    vector: NDArray[Any]
+    rows: int
+    problems: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<Partial of {len(self.vector)} private numbers>"
+
+
+class RowStore:
+    """Encoded rows kept in memory from one pass to the next, up to ``limit`` bytes. Never pickled with content."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+        self._kept: dict[str, list[Rows]] = {}
+
+    def __repr__(self) -> str:
+        return f"<RowStore of {len(self._kept)} partitions>"
+
+    def __reduce__(self) -> Any:
+        return RowStore, (self.limit,)
+
+    def get(self, identity: str) -> list[Rows] | None:
+        """The blocks of a partition, if they were kept."""
+        return self._kept.get(identity)
+
+    def keep(self, identity: str, found: list[Rows]) -> None:
+        """Keep a partition's blocks; :meth:`room` was asked before they were copied."""
+        if identity not in self._kept:
+            self._kept[identity] = found
+
+    def room(self, size: int) -> bool:
+        """Set ``size`` bytes aside if they fit."""
+        if self.used + size > self.limit:
+            return False
+        self.used += size
+        return True
+
+
+def merge_all(job: Job, parts: list[Partial]) -> Partial:
+    """The sum of some partials, from left to right."""
+    total = Partial(job.statistic.zero(), 0)
+    for part in parts:
+        total = merge(job.statistic, total, part)
+    return total
+
+
+def merge(statistic: Additive, a: Partial, b: Partial) -> Partial:
+    """Exact sum of two partials; problems are kept in a fixed order."""
+    return Partial(statistic.merge(a.vector, b.vector), a.rows + b.rows, tuple(sorted({*a.problems, *b.problems})))
+
+
+def partition_partial(job: Job, partition: Any, material: bytes, content: Any, store: RowStore) -> Partial:
+    """The statistic of one partition: a pure function of its rows and the key."""
+    kept = store.get(partition.identity)
+    if kept is not None:
+        vector = job.statistic.zero()
+        for block in kept:
+            vector = job.statistic.merge(vector, job.partial(block))
+        return Partial(vector, sum(len(block.y) for block in kept))
+    columns = needed_columns(job.domain, ids=job.by_record)
+    vector, rows = job.statistic.zero(), 0
+    buffer = np.empty((CHUNK_ROWS, job.domain.width), order="F")
+    keeping = store.limit > 0 and store.room(partition.rows * (8 * job.domain.width + 9))
+    copies: list[Rows] = []
+    tables = partition.tables(columns) if content is None else [(0, content.select(columns))]
+    try:
+        for group, table in tables:
+            encoded = encode_table(job.domain, table, ids=job.by_record)
+            if encoded.problems:
+                return _unusable(job, partition, encoded)
+            for block in blocks(job, encoded, f"{partition.name}#{group}", material, buffer):
+                vector = job.statistic.merge(vector, job.partial(block))
+                if keeping:
+                    copies.append(Rows(np.array(block.x, order="F"), block.y, block.seeds))
+            if encoded.problems:
+                return _unusable(job, partition, encoded)
+            rows += encoded.length
+    except DataError as error:
+        return Partial(job.statistic.zero(), 0, (str(error),))
+    if keeping:
+        store.keep(partition.identity, copies)
+    return Partial(vector, rows)
+
+
+def _unusable(job: Job, partition: Any, encoded: EncodedTable) -> Partial:
+    where = getattr(partition, "path", partition.name)
+    return Partial(job.statistic.zero(), 0, tuple(f"{where}: {problem}" for problem in encoded.problems))
+
+
+def blocks(job: Job, encoded: EncodedTable, name: str, material: bytes, buffer: np.ndarray) -> Iterator[Rows]:
+    """Cut an encoded table into blocks of rows on the lattice; ends early when the table shows a problem."""
+    assert encoded.labels is not None
+    bound = job.lattice.norm_bound
+    for start in range(0, encoded.length, CHUNK_ROWS):
+        stop = min(start + CHUNK_ROWS, encoded.length)
+        encoded_rows = encoded.block(start, stop, buffer)
+        if encoded.problems:
+            return
+        x = job.lattice.quantise(encoded_rows) if job.statistic.on_grid else clip_rows(encoded_rows, bound)
+        seeds = None
+        if job.seeded:
+            if encoded.ids is not None:
+                seeds = record_seeds(material, encoded.ids[start:stop])
+            else:
+                seeds = position_seeds(material, name, start, stop - start)
+        yield Rows(x, encoded.labels[start:stop], seeds)
