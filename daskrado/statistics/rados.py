@@ -36,7 +36,7 @@ def mix(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
 def expand(seeds: NDArray[np.uint64], words: int) -> NDArray[np.uint64]:
     """``words`` 64-bit words for every seed, as an array of shape (rows, words)."""
     counter = np.arange(1, words + 1, dtype=np.uint64) * _GOLDEN
-    return mix(seeds[:, None] + counter[None, :])
+    return mix(mix(mix(seeds))[:, None] + counter[None, :])
 
 
 def _seeds(rows: Rows) -> NDArray[np.uint64]:

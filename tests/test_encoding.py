@@ -1,0 +1,122 @@
+"""Encoding: expected rows worked out by hand from the Domain."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from daskrado.domain import Domain, parse
+from daskrado.encoding import encode_table, type_problem
+
+DOMAIN = parse(
+    Domain,
+    {
+        "label": {"column": "y", "positive": 1, "negative": 0},
+        "norm_bound": 2.0,
+        "intercept": 0.5,
+        "columns": {
+            "age": {"kind": "numeric", "lower": 20, "upper": 80, "nulls": {"fill": 50}},
+            "dose": {"kind": "numeric", "lower": 0, "upper": 7, "transform": "log1p"},
+            "visits": {"kind": "numeric", "lower": 0, "upper": 30, "bins": [1, 5]},
+            "ward": {"kind": "categorical", "values": ["a", "b"], "nulls": {"fill": "b"}},
+            "code": {"kind": "categorical", "values": [3, 5], "other": False},
+            "smoker": {"kind": "boolean"},
+        },
+    },
+    "here",
+)
+COLUMNS = {
+    "age": [20.0, None, 95.0],
+    "dose": [0, 1, 9],
+    "visits": [0, 1, 31],
+    "ward": ["a", None, "zzz"],
+    "code": [3, 5, 3],
+    "smoker": [True, False, True],
+    "y": [1, 0, 1],
+}
+EXPECTED = [
+    # age, age null, dose, visits x 3, ward a, b, other, ward null, code 3, 5, smoker, intercept
+    [-1, 0, -1, 1, 0, 0, 1, 0, 0, 0, 1, 0, 1, 0.5],
+    [0, 1, 2 * math.log(2) / math.log(8) - 1, 0, 1, 0, 0, 1, 0, 1, 0, 1, -1, 0.5],
+    [1, 0, 1, 0, 0, 1, 0, 0, 1, 0, 1, 0, 1, 0.5],
+]
+
+
+def encoded(columns: dict[str, object]) -> np.ndarray:
+    table = encode_table(DOMAIN, pa.table(columns))
+    assert not table.problems
+    return table.block(0, table.length, np.empty((table.length, DOMAIN.width), order="F"))
+
+
+def test_rows_are_scaled_by_public_bounds_and_one_hot() -> None:
+    assert encoded(COLUMNS) == pytest.approx(np.array(EXPECTED), abs=1e-15)
+    assert encode_table(DOMAIN, pa.table(COLUMNS)).labels.tolist() == [1, -1, 1]
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.int8(), pa.uint16(), pa.int64(), pa.float32(), pa.float64(), pa.decimal128(30, 2)]
+)
+def test_every_number_type_encodes_alike(kind: pa.DataType) -> None:
+    columns = {**COLUMNS, "visits": pa.array([0, 1, 31]).cast(kind), "dose": pa.array([0, 1, 9]).cast(kind)}
+    assert encoded(columns) == pytest.approx(np.array(EXPECTED), abs=1e-6 if kind == pa.float32() else 1e-15)
+
+
+def test_dictionary_columns_and_all_null_files_encode() -> None:
+    ward = pa.array(["a", None, "zzz"]).dictionary_encode()
+    assert encoded({**COLUMNS, "ward": ward}) == pytest.approx(np.array(EXPECTED), abs=1e-15)
+    blank = encoded({**COLUMNS, "ward": pa.nulls(3), "age": pa.nulls(3)})
+    assert blank[:, 0].tolist() == [0, 0, 0]
+    assert blank[:, 1].tolist() == [1, 1, 1]
+    assert blank[:, 7].tolist() == [1, 1, 1]  # ward = b, the fill
+    assert blank[:, 9].tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "message"),
+    [
+        ("dose", [0.0, math.nan, 1.0], "column 'dose': NaN or infinite (1 rows)"),
+        ("dose", [math.inf, 0.0, -math.inf], "column 'dose': NaN or infinite (2 rows)"),
+        ("visits", [math.nan, 0.0, 1.0], "column 'visits': NaN or infinite (1 rows)"),
+        ("dose", [None, 1, None], "column 'dose': null, and its null policy is error (2 rows)"),
+        ("code", [3, 4, 9], "column 'code': outside [3, 5], and the Domain declares no other (2 rows)"),
+        ("smoker", [None, True, True], "column 'smoker': null, and its null policy is error (1 rows)"),
+        ("y", [1, 2, None], "column 'y': label outside [1, 0] (2 rows)"),
+    ],
+)
+def test_unusable_values_are_counted_never_shown(column: str, values: list[object], message: str) -> None:
+    table = encode_table(DOMAIN, pa.table({**COLUMNS, column: values}))
+    table.problems or table.block(0, 3, np.empty((3, DOMAIN.width), order="F"))
+    assert [str(p) for p in table.problems] == [message]
+
+
+def test_huge_finite_numbers_are_clipped_not_refused() -> None:
+    rows = encoded({**COLUMNS, "dose": [1e308, 1e200, 0.0], "age": [1e300, -1e300, 50.0]})
+    assert rows[:, 2].tolist() == [1, 1, -1]
+    assert rows[:, 0].tolist() == [1, -1, 0]
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "message"),
+    [
+        ("age", pa.string(), "is string, but the Domain says numeric"),
+        ("age", pa.bool_(), "is bool, but the Domain says numeric"),
+        ("smoker", pa.int8(), "is int8, but the Domain says boolean"),
+        ("ward", pa.int64(), "is int64, but the Domain's values are ['a', 'b']"),
+        ("code", pa.string(), "is string, but the Domain's values are [3, 5]"),
+        ("y", pa.string(), "is string, but the Domain's label values are [1, 0]"),
+        ("y", pa.bool_(), "is bool, but the Domain's label values are [1, 0]"),
+    ],
+)
+def test_types_that_do_not_fit_are_explained(column: str, kind: pa.DataType, message: str) -> None:
+    assert type_problem(DOMAIN, column, kind) == message
+
+
+def test_pandas_missing_values_are_nulls() -> None:
+    frame = pd.DataFrame(COLUMNS)
+    assert frame["age"].isna().sum() == 1
+    table = encode_table(DOMAIN, pa.Table.from_pandas(frame, preserve_index=False))
+    assert table.block(0, 3, np.empty((3, DOMAIN.width), order="F")) == pytest.approx(np.array(EXPECTED), abs=1e-15)
