@@ -86,7 +86,8 @@ def _local(config: ClusterConfig) -> Iterator[Client]:
             n_workers=config.workers or os.cpu_count() or 1,
             threads_per_worker=config.threads,
             memory_limit=config.memory_limit,
-            dashboard_address=None,
+            dashboard_address=":0",
+            scheduler_kwargs={"dashboard": False},  # no page that shows tasks
             processes=True,
             silence_logs=logging.CRITICAL,
         )

@@ -240,7 +240,9 @@ def _glob(filesystem: pafs.FileSystem, pattern: str) -> list[tuple[str, pafs.Fil
     return [
         (os.path.relpath(info.path, base), info)
         for info in filesystem.get_file_info(selector)
-        if info.type == pafs.FileType.File and _matches(info.path.split("/"), parts)
+        if info.type == pafs.FileType.File
+        and _matches(info.path.split("/"), parts)
+        and not _is_hidden(os.path.relpath(info.path, base))
     ]
 
 
@@ -254,9 +256,11 @@ def _matches(path: list[str], pattern: list[str]) -> bool:
 
 
 def _is_data(relative: str) -> bool:
-    parts = relative.split("/")
-    hidden = any(part.startswith((".", "_")) and "=" not in part for part in parts)
-    return not hidden and parts[-1].endswith((".parquet", ".pq", ".parq"))
+    return not _is_hidden(relative) and relative.endswith((".parquet", ".pq", ".parq"))
+
+
+def _is_hidden(relative: str) -> bool:
+    return any(part.startswith((".", "_")) and "=" not in part for part in relative.split("/"))
 
 
 def _hive(relative: str) -> tuple[tuple[str, str | None], ...]:

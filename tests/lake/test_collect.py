@@ -1,0 +1,179 @@
+"""The one reduction: the same bits in this process, on workers, in any partitioning, and after a worker is killed."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from daskrado.cluster import ClusterConfig, connect
+from daskrado.domain import Domain
+from daskrado.errors import DataError
+from daskrado.lake.collect import Partial, collect
+from daskrado.lake.scan import open_lake
+from daskrado.lake.seeds import SignatureKey
+from daskrado.lattice import Lattice
+from daskrado.statistics import BalancedRados, HadamardRados, MeanOperator, Moments, Statistic, UniformRados
+
+Clinic = Callable[..., tuple[Path, Domain]]
+KEY = SignatureKey.from_seed(3)
+ROWS = 3000
+
+
+def statistics(width: int) -> list[Statistic]:
+    return [
+        MeanOperator(width),
+        Moments(width),
+        HadamardRados(width, 64),
+        UniformRados(width, 10),
+        BalancedRados(width, 10),
+    ]
+
+
+def vectors(source: Any, domain: Domain, client: Any = None) -> list[np.ndarray]:
+    lake = open_lake(source, domain, ids=domain.id is not None)
+    lattice = Lattice(domain.norm_bound, 16)
+    return [collect(s, lake, domain, lattice, key=KEY, client=client).vector for s in statistics(domain.width)]
+
+
+def same(a: list[np.ndarray], b: list[np.ndarray]) -> bool:
+    return all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+@pytest.mark.cluster
+def test_partitionings_shuffled_files_and_workers_give_the_same_bits(
+    clinic: Clinic, two_workers: Any, tmp_path: Path
+) -> None:
+    path, domain = clinic(ROWS, 1)
+    here = vectors(path, domain)
+    for partitions in (1, 2, 7, 64):
+        path, domain = clinic(ROWS, partitions)
+        assert same(vectors(path, domain, two_workers), here)
+    files = sorted(str(p) for p in path.glob("*.parquet"))
+    random.Random(1).shuffle(files)
+    assert same(vectors(files, domain, two_workers), here)
+    frame = pd.concat([pd.read_parquet(f) for f in files])
+    assert same(vectors(frame, domain, two_workers), here)
+    import dask.dataframe as dd
+
+    assert same(vectors(dd.from_pandas(frame, npartitions=5), domain, two_workers), here)
+
+
+@pytest.mark.cluster
+def test_a_worker_killed_in_mid_run_changes_no_bit(clinic: Clinic) -> None:
+    path, domain = clinic(ROWS, 64)
+    expected = vectors(path, domain)[2]
+    with connect(ClusterConfig(kind="local", workers=2)) as client:
+        assert client is not None
+        killed: list[int] = []
+
+        def kill_once(done: int, total: int) -> None:
+            if not killed and done < total:
+                pid = next(iter(client.run(os.getpid).values()))
+                os.kill(pid, signal.SIGKILL)
+                killed.append(done)
+
+        lake = open_lake(path, domain, ids=True)
+        lattice = Lattice(domain.norm_bound, 16)
+        got = collect(
+            HadamardRados(domain.width, 64), lake, domain, lattice, key=KEY, client=client, progress=kill_once
+        )
+        assert killed
+        assert killed[0] < 64
+        assert np.array_equal(got.vector, expected)
+
+
+@pytest.mark.cluster
+def test_neither_key_nor_sums_show_in_the_graph_or_on_the_scheduler(clinic: Clinic, two_workers: Any) -> None:
+    path, domain = clinic(ROWS, 7)
+    secret = SignatureKey.secret()
+    seen: list[bytes] = []
+
+    def look(done: int, total: int) -> None:
+        # Everything that the scheduler holds about tasks while the run is under way.
+        def dump(dask_scheduler: Any) -> list[bytes]:
+            return [pickle.dumps(t.run_spec) + t.key.encode() for t in dask_scheduler.tasks.values() if t.run_spec]
+
+        seen.extend(two_workers.run_on_scheduler(dump))
+
+    lake = open_lake(path, domain, ids=True)
+    collect(
+        UniformRados(domain.width, 10),
+        lake,
+        domain,
+        Lattice(domain.norm_bound, 16),
+        key=secret,
+        client=two_workers,
+        progress=look,
+    )
+    assert seen
+    assert not any(secret.reveal() in blob for blob in seen)
+    assert secret.reveal().hex() not in repr(secret)
+    assert repr(Partial(np.arange(5), 5)) == "<Partial of 5 private integers>"
+
+
+@pytest.mark.cluster
+def test_problems_on_workers_come_back_as_one_data_error(clinic: Clinic, two_workers: Any) -> None:
+    path, domain = clinic(ROWS, 2)
+    frame = pd.concat([pd.read_parquet(f) for f in sorted(path.glob("*.parquet"))])
+    frame.loc[frame.index[5], "readmitted"] = "perhaps"
+    with pytest.raises(DataError, match=r"label outside \['yes', 'no'\] \(") as caught:
+        vectors(frame, domain, two_workers)
+    assert "perhaps" not in str(caught.value)
+
+
+def test_progress_reaches_the_total(clinic: Clinic) -> None:
+    path, domain = clinic(ROWS, 7)
+    steps: list[tuple[int, int]] = []
+    collect(
+        MeanOperator(domain.width),
+        open_lake(path, domain),
+        domain,
+        Lattice(domain.norm_bound),
+        progress=lambda done, total: steps.append((done, total)),
+    )
+    assert steps == [(i, 7) for i in range(1, 8)]
+
+
+def test_the_sums_are_those_of_plain_python(clinic: Clinic) -> None:
+    """Independent check: big integers, row by row, from the encoded rows."""
+    from daskrado.encoding import encode_table, needed_columns
+
+    path, domain = clinic(300, 2)
+    lattice = Lattice(domain.norm_bound, 20)
+    lake = open_lake(path, domain)
+    mean = [0] * domain.width
+    second = [[0] * domain.width for _ in range(domain.width)]
+    for partition in lake.partitions:
+        for _, table in partition.tables(needed_columns(domain)):
+            encoded = encode_table(domain, table)
+            x = encoded.block(0, encoded.length, np.empty((encoded.length, domain.width), order="F"))
+            for row, y in zip(lattice.quantise(x).tolist(), encoded.labels.tolist(), strict=True):
+                whole = [int(v) for v in row]
+                for i, a in enumerate(whole):
+                    mean[i] += y * a
+                    for j in range(i, domain.width):
+                        second[i][j] += a * whole[j]
+    got = collect(Moments(domain.width), lake, domain, lattice).vector.tolist()
+    assert got == mean + [second[i][j] for i in range(domain.width) for j in range(i, domain.width)]
+
+
+def test_secret_keys_differ_and_public_seeds_repeat(clinic: Clinic) -> None:
+    path, domain = clinic(ROWS, 2)
+    lake = open_lake(path, domain, ids=True)
+    statistic, lattice = UniformRados(domain.width, 10), Lattice(domain.norm_bound, 16)
+
+    def once(key: SignatureKey | None) -> np.ndarray:
+        return collect(statistic, lake, domain, lattice, key=key).vector
+
+    assert np.array_equal(once(SignatureKey.from_seed(1)), once(SignatureKey.from_seed(1)))
+    assert not np.array_equal(once(SignatureKey.from_seed(1)), once(SignatureKey.from_seed(2)))
+    assert not np.array_equal(once(None), once(None))

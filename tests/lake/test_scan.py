@@ -1,0 +1,214 @@
+"""Finding lakes and refusing what footers show to be unusable, before anything is spent."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from daskrado.domain import Domain, parse
+from daskrado.errors import DataError, UsageError
+from daskrado.lake.collect import collect
+from daskrado.lake.scan import find_files, open_lake
+from daskrado.lattice import Lattice
+from daskrado.statistics import Moments
+
+DOMAIN = parse(
+    Domain,
+    {
+        "label": {"column": "y", "positive": 1, "negative": 0},
+        "norm_bound": 1.5,
+        "columns": {
+            "a": {"kind": "numeric", "lower": -2, "upper": 2},
+            "site": {"kind": "categorical", "values": ["north", "south"], "nulls": {"fill": "other"}},
+        },
+    },
+    "here",
+)
+
+
+def frame(rows: int, seed: int = 0) -> pd.DataFrame:
+    draw = np.random.default_rng(seed)
+    return pd.DataFrame(
+        {"a": draw.normal(size=rows), "site": draw.choice(["north", "south"], rows), "y": draw.integers(0, 2, rows)}
+    )
+
+
+def write(path: Path, content: pd.DataFrame, **options: Any) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pandas(content, preserve_index=False), path, **options)
+    return path
+
+
+def vector(source: Any, domain: Domain = DOMAIN) -> np.ndarray:
+    lattice = Lattice(domain.norm_bound, 16)
+    return collect(Moments(domain.width), open_lake(source, domain), domain, lattice).vector
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    content = frame(300)
+    folder = tmp_path / "lake"
+    for i, piece in enumerate(np.array_split(np.arange(300), 4)):
+        write(folder / f"part-{i}.parquet", content.iloc[piece], row_group_size=40)
+    (folder / "_SUCCESS").write_text("")
+    (folder / ".hidden.parquet").write_text("junk")
+    (folder / "_temporary").mkdir()
+    (folder / "_temporary" / "x.parquet").write_text("junk")
+    return folder
+
+
+def test_every_way_to_name_a_lake_reads_the_same_rows(lake: Path, tmp_path: Path) -> None:
+    expected = vector(frame(300))
+    files = sorted(str(p) for p in lake.glob("part-*.parquet"))
+    one = write(tmp_path / "one.parquet", frame(300))
+    assert open_lake(lake, DOMAIN).rows == 300
+    for source in (lake, str(lake), f"{lake}/*.parquet", f"{lake}/part-?.parquet", files, files[::-1], f"file://{lake}", one):
+        assert np.array_equal(vector(source), expected)
+    import dask.dataframe as dd
+
+    assert np.array_equal(vector(dd.from_pandas(frame(300), npartitions=3)), expected)
+
+
+def test_hive_folders_become_columns(tmp_path: Path) -> None:
+    content = frame(120)
+    for site, piece in content.groupby("site"):
+        write(tmp_path / "hive" / f"site={site}" / "year=2020" / "p.parquet", piece.drop(columns="site"))
+    assert np.array_equal(vector(tmp_path / "hive"), vector(content))
+    assert np.array_equal(vector(f"{tmp_path}/hive/**/*.parquet"), vector(content))
+    missing = content.assign(site=None)
+    write(tmp_path / "null" / "site=__HIVE_DEFAULT_PARTITION__" / "p.parquet", missing.drop(columns="site"))
+    assert np.array_equal(vector(tmp_path / "null"), vector(missing))
+
+
+def test_fsspec_addresses_work() -> None:
+    import fsspec
+
+    memory = fsspec.filesystem("memory")
+    with memory.open("/bucket/lake/p0.parquet", "wb") as file:
+        pq.write_table(pa.Table.from_pandas(frame(50), preserve_index=False), file)
+    assert np.array_equal(vector("memory://bucket/lake"), vector(frame(50)))
+    memory.rm("/bucket", recursive=True)
+
+
+def test_the_fingerprint_survives_copying_and_repartitioning_but_not_another_row(lake: Path, tmp_path: Path) -> None:
+    mark = open_lake(lake, DOMAIN).fingerprint
+    shutil.copytree(lake, tmp_path / "copy")
+    assert open_lake(tmp_path / "copy", DOMAIN).fingerprint == mark
+    assert open_lake(write(tmp_path / "one.parquet", frame(300), compression="zstd"), DOMAIN).fingerprint == mark
+    assert open_lake(frame(300), DOMAIN).fingerprint == mark
+    assert open_lake(frame(300).iloc[::-1], DOMAIN).fingerprint == mark
+    assert open_lake(frame(300).iloc[:-1], DOMAIN).fingerprint != mark
+    assert open_lake(frame(300, seed=1), DOMAIN).fingerprint != mark
+
+
+def change_last(change: Callable[[pd.DataFrame], pd.DataFrame]) -> Callable[[Path], None]:
+    def apply(folder: Path) -> None:
+        path = folder / "part-3.parquet"
+        write(path, change(pd.read_parquet(path)))
+
+    return apply
+
+
+def truncate(folder: Path) -> None:
+    path = folder / "part-3.parquet"
+    path.write_bytes(path.read_bytes()[:-40])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (change_last(lambda f: f.drop(columns="a")), "column 'a' is missing (the file has site, y)"),
+        (change_last(lambda f: f.assign(a="text")), "but the Domain says numeric"),
+        (change_last(lambda f: f.assign(y=f["y"].astype(str))), "but the Domain's label values are [1, 0]"),
+        (change_last(lambda f: f.assign(a=f["a"].mask(f.index < 3))), "holds 3 nulls, and its null policy is error"),
+        (change_last(lambda f: f.assign(y=f["y"].astype("Int64").mask(f.index == 0))), "column 'y' holds 1 nulls"),
+        (truncate, "is not a readable Parquet file"),
+        (lambda d: (d / "part-3.parquet").write_bytes(b""), "is not a readable Parquet file"),
+        (lambda d: (d / "part-3.parquet").write_bytes(b"PAR1" + bytes(99)), "is not a readable Parquet file"),
+    ],
+)
+def test_footers_refuse_a_spoilt_file_by_name(lake: Path, spoil: Callable[[Path], None], message: str) -> None:
+    spoil(lake)
+    with pytest.raises(DataError) as caught:
+        open_lake(lake, DOMAIN)
+    assert str(lake / "part-3.parquet") in str(caught.value)
+    assert message in str(caught.value)
+
+
+def test_zero_rows_and_missing_places_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="zero rows"):
+        open_lake(write(tmp_path / "e" / "p.parquet", frame(10).iloc[:0]).parent, DOMAIN)
+    with pytest.raises(DataError, match="zero rows"):
+        open_lake(frame(3).iloc[:0], DOMAIN)
+    with pytest.raises(DataError, match="no such file or directory"):
+        open_lake(tmp_path / "nowhere", DOMAIN)
+    (tmp_path / "void").mkdir()
+    with pytest.raises(DataError, match="no Parquet file found"):
+        open_lake(tmp_path / "void", DOMAIN)
+    with pytest.raises(DataError, match="no Parquet file found"):
+        open_lake(f"{tmp_path}/void/*.parquet", DOMAIN)
+    with pytest.raises(UsageError, match="twice"):
+        path = str(write(tmp_path / "p.parquet", frame(5)))
+        open_lake([path, path], DOMAIN)
+    with pytest.raises(UsageError, match="list of lake files is empty"):
+        open_lake([], DOMAIN)
+    with pytest.raises(UsageError, match="not set"):
+        open_lake({1, 2}, DOMAIN)
+    with pytest.raises(DataError, match="column 'site' is missing"):
+        open_lake(frame(5).drop(columns="site"), DOMAIN)
+    with pytest.raises(UsageError, match="no filesystem for this address"):
+        open_lake("nosuchscheme://bucket/x", DOMAIN)
+
+
+def test_empty_files_among_full_ones_do_no_harm(lake: Path) -> None:
+    expected = vector(lake)
+    write(lake / "part-9.parquet", frame(10).iloc[:0])
+    assert np.array_equal(vector(lake), expected)
+
+
+def test_rows_found_unusable_while_reading_are_counted_with_the_file(lake: Path) -> None:
+    bad = frame(20).assign(y=[7] * 3 + [0] * 17, a=[np.inf] + [0.0] * 19)
+    write(lake / "part-8.parquet", bad)
+    with pytest.raises(DataError) as caught:
+        vector(lake)
+    assert f"{lake}/part-8.parquet: column 'y': label outside [1, 0] (3 rows)" in str(caught.value)
+    assert "7" not in str(caught.value).split("outside")[1].split("(")[0]
+
+
+def test_a_file_that_changes_after_the_scan_is_refused(lake: Path) -> None:
+    scanned = open_lake(lake, DOMAIN)
+    write(lake / "part-2.parquet", frame(75, seed=5))
+    with pytest.raises(DataError, match=r"part-2\.parquet: changed or vanished while the run was reading"):
+        collect(Moments(DOMAIN.width), scanned, DOMAIN, Lattice(1.5, 16))
+    (lake / "part-1.parquet").unlink()
+    with pytest.raises(DataError, match="changed or vanished"):
+        collect(Moments(DOMAIN.width), scanned, DOMAIN, Lattice(1.5, 16))
+
+
+def test_large_files_are_split_by_row_group(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import daskrado.lake.scan as scan
+
+    whole = vector(lake)
+    monkeypatch.setattr(scan, "_SPLIT_BYTES", 1000)
+    assert len(open_lake(lake, DOMAIN).partitions) > 4
+    assert np.array_equal(vector(lake), whole)
+
+
+def test_identity_changes_when_a_file_is_overwritten(lake: Path) -> None:
+    before = [p.identity for p in open_lake(lake, DOMAIN).partitions]
+    write(lake / "part-1.parquet", frame(75, seed=9))
+    after = [p.identity for p in open_lake(lake, DOMAIN).partitions]
+    assert [a == b for a, b in zip(before, after, strict=True)] == [True, False, True, True]
+
+
+def test_files_of_a_list_keep_their_own_signature_names(tmp_path: Path) -> None:
+    one, two = write(tmp_path / "a" / "p.parquet", frame(5)), write(tmp_path / "b" / "p.parquet", frame(5))
+    assert len({file.name for file in find_files([str(one), str(two)])}) == 2
