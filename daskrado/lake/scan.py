@@ -48,7 +48,7 @@ class ParquetPartition:
     def tables(self, columns: Sequence[str]) -> Iterator[tuple[int, pa.Table]]:
         """Yield (row group, table) with the wanted columns; a file changed since the scan is a DataError."""
         info = self.filesystem.get_file_info(self.path)
-        if (info.size, info.mtime_ns) != (self.size, self.modified):
+        if (info.size, info.mtime_ns or 0) != (self.size, self.modified):
             raise DataError(f"{self.path}: changed or vanished while the run was reading the lake")
         hive = dict(self.hive)
         stored = [name for name in columns if name not in hive]
