@@ -1,0 +1,154 @@
+"""Published models: margins by hand, JSON round trip, and the same margins in SQL."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pytest
+
+from daskrado.domain import Domain, parse
+from daskrado.errors import DataError, UsageError
+from daskrado.models import LinearModel, write_text
+from daskrado.statement import PrivacyStatement
+
+NONE = PrivacyStatement.none()
+PLAIN = parse(
+    Domain,
+    {
+        "label": {"column": "y", "positive": "yes", "negative": "no"},
+        "norm_bound": 1.0,
+        "intercept": 0.5,
+        "columns": {"a": {"kind": "numeric", "lower": 0, "upper": 10}, "b": {"kind": "boolean"}},
+    },
+    "here",
+)
+
+
+def test_margins_by_hand() -> None:
+    model = LinearModel(PLAIN, np.array([2.0, 1.0, -4.0]), NONE, "by hand")
+    frame = pd.DataFrame({"a": [5.0, 10.0], "b": [True, False]}, index=[7, 9])
+    # Rows (0, 1, .5) and (1, -1, .5), of norm sqrt(1.25) and 1.5, are clipped to norm 1.
+    expected = [(1 - 2) / 1.25**0.5, (2 - 1 - 2) / 1.5]
+    assert model.margins(frame) == pytest.approx(expected, rel=1e-14)
+    assert model.predict(frame).to_dict() == {7: "no", 9: "no"}
+    assert model.predict(frame.assign(a=[10.0, 10.0], b=[True, True])).tolist() == ["yes", "yes"]
+
+
+@pytest.fixture(scope="module")
+def clinic_model(clinic: Callable[..., tuple[Path, Domain]]) -> tuple[pd.DataFrame, LinearModel]:
+    path, domain = clinic(3000, 3, 14)
+    frame = pd.concat([pd.read_parquet(p) for p in sorted(path.glob("*.parquet"))], ignore_index=True)
+    weights = np.random.default_rng(0).normal(size=domain.width)
+    return frame, LinearModel(domain, weights, NONE, "random")
+
+
+def test_sql_gives_the_same_margins_in_duckdb(clinic_model: tuple[pd.DataFrame, LinearModel]) -> None:
+    frame, model = clinic_model
+    with duckdb.connect() as connection:
+        connection.register("the lake", frame)
+        got = connection.execute(model.sql("the lake", keep=("patient_id",)) + " ORDER BY patient_id").fetchnumpy()
+    assert got["margin"] == pytest.approx(model.margins(frame), abs=1e-12)
+
+
+def test_sql_gives_the_same_margins_in_sqlite(clinic_model: tuple[pd.DataFrame, LinearModel]) -> None:
+    frame, model = clinic_model
+    with sqlite3.connect(":memory:") as connection:
+        try:
+            connection.execute("SELECT SQRT(2.0), LN(2.0)")
+        except sqlite3.OperationalError:
+            pytest.skip("this SQLite was built without mathematical functions")
+        frame.to_sql("lake", connection, index=False)
+        got = [row[1] for row in connection.execute(model.sql(keep=("patient_id",)) + " ORDER BY patient_id")]
+    connection.close()
+    assert got == pytest.approx(model.margins(frame).tolist(), abs=1e-12)
+
+
+def test_names_and_values_are_quoted_in_sql() -> None:
+    domain = parse(
+        Domain,
+        {
+            "label": {"column": "y", "positive": 1, "negative": 0},
+            "norm_bound": 3.0,
+            "columns": {
+                'odd "name"; --': {"kind": "categorical", "values": ["it's", "b"]},
+                "n": {"kind": "categorical", "values": [1, 2], "nulls": {"fill": 2}},
+                "t": {"kind": "boolean", "nulls": {"fill": True}},
+            },
+        },
+        "here",
+    )
+    model = LinearModel(domain, np.arange(1.0, domain.width + 1), NONE, "by hand")
+    frame = pd.DataFrame(
+        {'odd "name"; --': ["it's", "b", None, "x"][:2] + ["x", "it's"], "n": [1, 2, 7, None], "t": [True, None, False, None]}
+    ).astype({"n": "Int64", "t": "boolean"})
+    with duckdb.connect() as connection:
+        connection.register("lake", frame)
+        got = connection.execute(model.sql()).fetchnumpy()["margin"]
+    assert got == pytest.approx(model.margins(frame), abs=1e-12)
+
+
+def test_json_round_trip_keeps_every_bit(tmp_path: Path, clinic_model: tuple[pd.DataFrame, LinearModel]) -> None:
+    frame, model = clinic_model
+    model.save(tmp_path / "m.json")
+    again = LinearModel.load(tmp_path / "m.json")
+    assert np.array_equal(again.weights, model.weights)
+    assert (again.domain, again.statement, again.learner) == (model.domain, model.statement, model.learner)
+    assert np.array_equal(again.margins(frame), model.margins(frame))
+    assert "NOT PRIVATE" in (tmp_path / "m.json").read_text()
+    assert [p.name for p in tmp_path.iterdir()] == ["m.json"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: c.update(schema="daskrado.model/9"), "schema is 'daskrado.model/9'"),
+        (lambda c: c.pop("weights"), "key 'weights' is missing"),
+        (lambda c: c["weights"].update(extra=1.0), "do not name the Domain's features in order"),
+        (lambda c: c["weights"].update(a="x"), "must be numbers"),
+        (lambda c: c["domain"].pop("norm_bound"), "domain: norm_bound: missing"),
+        (lambda c: c["privacy"].update(private=True), "a private statement needs relation"),
+    ],
+)
+def test_a_spoilt_model_file_is_refused_by_key(tmp_path: Path, change: Callable[[dict], object], message: str) -> None:
+    content = json.loads(LinearModel(PLAIN, np.zeros(3), NONE, "zero").to_json())
+    change(content)
+    path = tmp_path / "m.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(UsageError) as caught:
+        LinearModel.load(path)
+    assert message in str(caught.value)
+    assert "m.json" in str(caught.value)
+
+
+def test_unusable_models_and_rows_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "m.json").write_text("{")
+    with pytest.raises(UsageError, match="is not JSON"):
+        LinearModel.load(tmp_path / "m.json")
+    with pytest.raises(UsageError, match="cannot be read"):
+        LinearModel.load(tmp_path / "none.json")
+    with pytest.raises(UsageError, match="finite"):
+        LinearModel(PLAIN, np.array([1.0, np.nan, 0.0]), NONE, "x")
+    with pytest.raises(UsageError, match="Domain of 3 features"):
+        LinearModel(PLAIN, np.zeros(4), NONE, "x")
+    model = LinearModel(PLAIN, np.zeros(3), NONE, "zero")
+    with pytest.raises(DataError, match="column 'b' is missing"):
+        model.margins(pd.DataFrame({"a": [1.0]}))
+    with pytest.raises(DataError, match="column 'a' is string|column 'a' is large_string"):
+        model.margins(pd.DataFrame({"a": ["x"], "b": [True]}))
+    with pytest.raises(DataError, match=r"column 'a': NaN or infinite \(1 rows\)"):
+        model.margins(pd.DataFrame({"a": [np.inf, 1.0], "b": [True, True]}))
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "f.txt"
+    write_text(path, "old")
+    with pytest.raises(UnicodeEncodeError):
+        write_text(path, "new \ud800")
+    assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["f.txt"]
