@@ -166,7 +166,7 @@ class Pipeline(Frozen):
     @field_validator("lake")
     @classmethod
     def _check_lake(cls, value: Any) -> Any:
-        if value is None or value == "" or isinstance(value, bool | int | float | dict):
+        if value is None or isinstance(value, bool | int | float | dict) or (isinstance(value, str) and not value):
             raise ValueError(f"must be an address or a list of addresses, got {value!r}")
         return value
 
