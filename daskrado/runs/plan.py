@@ -72,7 +72,7 @@ def make_plan(pipeline: Pipeline) -> Plan:
 def _assumptions(pipeline: Pipeline) -> tuple[str, ...]:
     assert pipeline.protect is not None
     protect = pipeline.protect
-    said = [f"no {protect.unit} has more than {protect.rows_per_unit} row(s) in the lake"]
+    said = [f"a protected unit ({protect.unit}) has at most {protect.rows_per_unit} row(s) in the lake"]
     said.append("the Domain (bounds, categories, norm bound) was not chosen by looking at this lake's rows")
     if protect.feature is not None:
         said.append(f"only the value of {protect.feature!r} is protected; all other columns are taken as public")
