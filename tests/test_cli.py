@@ -77,7 +77,9 @@ def test_a_first_session(shell: Shell, own_ledger: Path) -> None:
     assert shell("make-lake", "data/clinic", "--rows", 5000, "--features", 12, "--partitions", 3, "--seed", 7) == 0
     assert len(list(Path("data/clinic").glob("*.parquet"))) == 3
     assert shell("describe", "data/clinic", "--label", "readmitted", "--out", "domain.yaml") == 0
-    shell.fails(2, "domain.yaml: ", "plan", save({"dataset": "d", "lake": "x", "domain": "domain.yaml", "output": "o"}))
+    shell.fails(
+        2, "domain.yaml: ", "plan", save({"dataset": "d", "lake": "x", "domain": "domain.yaml", "output": "o"})
+    )
     pipeline = save(
         {
             "dataset": "clinic",
@@ -122,7 +124,9 @@ def test_a_draft_domain_holds_schema_facts_only(shell: Shell) -> None:
     assert draft["columns"]["smoker"] == {"kind": "boolean"}
     assert "surgery" not in Path("d.yaml").read_text()
     shell.fails(2, "d.yaml: exists", "describe", "lake", "--label", "readmitted", "--out", "d.yaml")
-    shell.fails(2, "--label nope: the lake has no such column", "describe", "lake", "--label", "nope", "--out", "e.yaml")
+    shell.fails(
+        2, "--label nope: the lake has no such column", "describe", "lake", "--label", "nope", "--out", "e.yaml"
+    )
     shell.fails(1, "nowhere: no such file or directory", "describe", "nowhere", "--label", "y", "--out", "e.yaml")
 
 
@@ -217,7 +221,9 @@ def test_a_scheduler_that_is_not_there_is_given_up_after_the_stated_time(shell: 
         address = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
         cluster = {"kind": "scheduler", "address": address, "connect_timeout": 1.0}
         start = time.monotonic()
-        shell.fails(1, f"scheduler {address}: not reachable within 1 s", "run", save(content(clinic, cluster=cluster)))
+        shell.fails(
+            1, f"scheduler {address}: not reachable within 1 s", "run", save(content(clinic, cluster=cluster))
+        )
         assert time.monotonic() - start < 15
     assert shell("ledger", "show", "--json") == 0
     assert json.loads(shell.out)["entries"] == []

@@ -110,7 +110,7 @@ def test_mistakes_are_named(path: str, value: Any, message: str) -> None:
 
 
 def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no.yaml: cannot be read"):
+    with pytest.raises(UsageError, match=r"no\.yaml: cannot be read"):
         Domain.load(tmp_path / "no.yaml")
     bad = tmp_path / "bad.yaml"
     bad.write_text("label: [unclosed")

@@ -85,7 +85,11 @@ def test_names_and_values_are_quoted_in_sql() -> None:
     )
     model = LinearModel(domain, np.arange(1.0, domain.width + 1), NONE, "by hand")
     frame = pd.DataFrame(
-        {'odd "name"; --': ["it's", "b", None, "x"][:2] + ["x", "it's"], "n": [1, 2, 7, None], "t": [True, None, False, None]}
+        {
+            'odd "name"; --': ["it's", "b", "x", "it's"],
+            "n": [1, 2, 7, None],
+            "t": [True, None, False, None],
+        }
     ).astype({"n": "Int64", "t": "boolean"})
     with duckdb.connect() as connection:
         connection.register("lake", frame)
@@ -115,7 +119,9 @@ def test_json_round_trip_keeps_every_bit(tmp_path: Path, clinic_model: tuple[pd.
         (lambda c: c["privacy"].update(private=True), "a private statement needs relation"),
     ],
 )
-def test_a_spoilt_model_file_is_refused_by_key(tmp_path: Path, change: Callable[[dict], object], message: str) -> None:
+def test_a_spoilt_model_file_is_refused_by_key(
+    tmp_path: Path, change: Callable[[dict], object], message: str
+) -> None:
     content = json.loads(LinearModel(PLAIN, np.zeros(3), NONE, "zero").to_json())
     change(content)
     path = tmp_path / "m.json"
@@ -139,7 +145,7 @@ def test_unusable_models_and_rows_are_refused(tmp_path: Path) -> None:
     model = LinearModel(PLAIN, np.zeros(3), NONE, "zero")
     with pytest.raises(DataError, match="column 'b' is missing"):
         model.margins(pd.DataFrame({"a": [1.0]}))
-    with pytest.raises(DataError, match="column 'a' is string|column 'a' is large_string"):
+    with pytest.raises(DataError, match=r"column 'a' is (large_)?string"):
         model.margins(pd.DataFrame({"a": ["x"], "b": [True]}))
     with pytest.raises(DataError, match=r"column 'a': NaN or infinite \(1 rows\)"):
         model.margins(pd.DataFrame({"a": [np.inf, 1.0], "b": [True, True]}))

@@ -14,7 +14,16 @@ import daskrado.statistics  # noqa: F401  (registers the subclasses)
 from daskrado.errors import UsageError
 from daskrado.lattice import Lattice
 from daskrado.relations import Relation
-from daskrado.statistics import BalancedRados, HadamardRados, MeanOperator, Moments, Rows, Statistic, Summary, UniformRados
+from daskrado.statistics import (
+    BalancedRados,
+    HadamardRados,
+    MeanOperator,
+    Moments,
+    Rows,
+    Statistic,
+    Summary,
+    UniformRados,
+)
 
 WIDTH = 4
 LATTICE = Lattice(norm_bound=2.0, bits=12)
@@ -98,9 +107,7 @@ def test_pickles_and_is_frozen(statistic: Statistic) -> None:
 
 def normalised(statistic: Statistic, vector: np.ndarray, public: frozenset[str]) -> np.ndarray:
     parts = statistic.split(vector)
-    moving = [
-        parts[b.name].ravel() * b.normalised_step(LATTICE) for b in statistic.blocks if b.name not in public
-    ]
+    moving = [parts[b.name].ravel() * b.normalised_step(LATTICE) for b in statistic.blocks if b.name not in public]
     return np.concatenate(moving) if moving else np.zeros(0)
 
 

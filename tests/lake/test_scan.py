@@ -70,7 +70,16 @@ def test_every_way_to_name_a_lake_reads_the_same_rows(lake: Path, tmp_path: Path
     files = sorted(str(p) for p in lake.glob("part-*.parquet"))
     one = write(tmp_path / "one.parquet", frame(300))
     assert open_lake(lake, DOMAIN).rows == 300
-    for source in (lake, str(lake), f"{lake}/*.parquet", f"{lake}/part-?.parquet", files, files[::-1], f"file://{lake}", one):
+    for source in (
+        lake,
+        str(lake),
+        f"{lake}/*.parquet",
+        f"{lake}/part-?.parquet",
+        files,
+        files[::-1],
+        f"file://{lake}",
+        one,
+    ):
         assert np.array_equal(vector(source), expected)
     import dask.dataframe as dd
 
@@ -155,8 +164,8 @@ def test_zero_rows_and_missing_places_are_refused(tmp_path: Path) -> None:
         open_lake(tmp_path / "void", DOMAIN)
     with pytest.raises(DataError, match="no Parquet file found"):
         open_lake(f"{tmp_path}/void/*.parquet", DOMAIN)
+    path = str(write(tmp_path / "p.parquet", frame(5)))
     with pytest.raises(UsageError, match="twice"):
-        path = str(write(tmp_path / "p.parquet", frame(5)))
         open_lake([path, path], DOMAIN)
     with pytest.raises(UsageError, match="list of lake files is empty"):
         open_lake([], DOMAIN)

@@ -168,7 +168,13 @@ def test_composing_one_event_is_within_the_request() -> None:
 
 @pytest.mark.parametrize(
     ("name", "epsilon", "delta"),
-    [("gaussian", 1.0, 0.0), ("laplace", 0.0, 0.0), ("laplace", math.nan, 0.0), ("laplace", 51, 0), ("cauchy", 1.0, 0.1)],
+    [
+        ("gaussian", 1.0, 0.0),
+        ("laplace", 0.0, 0.0),
+        ("laplace", math.nan, 0.0),
+        ("laplace", 51, 0),
+        ("cauchy", 1.0, 0.1),
+    ],
 )
 def test_bad_budgets_and_names_are_refused(name: str, epsilon: float, delta: float) -> None:
     with pytest.raises(UsageError):

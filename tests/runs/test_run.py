@@ -84,7 +84,9 @@ def test_every_statistic_runs_under_every_relation(
 ) -> None:
     path, domain = clinic(3000, 3)
     out = tmp_path / "out"
-    result = fit(path, domain, relation=relation, learner=learner, statistic=statistic, output=out, unit="one patient")
+    result = fit(
+        path, domain, relation=relation, learner=learner, statistic=statistic, output=out, unit="one patient"
+    )
     assert sorted(p.name for p in out.iterdir()) == ["manifest.json", "model.json", "report.html"]
     manifest = json.loads((out / "manifest.json").read_text())
     statement = manifest["privacy"]
@@ -222,7 +224,9 @@ def test_workers_and_this_process_agree_to_the_last_bit(clinic: Clinic) -> None:
 
 
 def killed_run(code: str, environment: dict[str, str]) -> int:
-    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, **environment}, capture_output=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, **environment}, capture_output=True, timeout=60
+    )
     return done.returncode
 
 
@@ -255,7 +259,15 @@ def test_ctrl_c_during_collect_gives_the_grant_back(tmp_path: Path, own_ledger: 
         "ledger: {first_limit: {epsilon: 5, delta: 1.0e-5}}\n"
         "learner: {kind: radoboost}\nstatistic: {kind: balanced_rados, count: 512}\n"
     )
-    command = [sys.executable, "-c", "from daskrado.cli import main; main()", "run", str(pipeline), "--workers", workers]
+    command = [
+        sys.executable,
+        "-c",
+        "from daskrado.cli import main; main()",
+        "run",
+        str(pipeline),
+        "--workers",
+        workers,
+    ]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ)
     deadline = time.monotonic() + 60
     while not (own_ledger.exists() and _reserved(own_ledger)):
