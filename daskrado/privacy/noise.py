@@ -1,12 +1,13 @@
 """Noise and private choice: the only module that touches OpenDP, which is imported when first needed.
 
-All randomness comes from OpenDP's cryptographic generator; nothing here can be seeded. Noise is drawn for
-integers only, exactly, so no floating-point rounding of a sum or of a sample can reveal anything.
+All randomness comes from OpenDP's cryptographic generator or the operating system's; nothing here can be seeded.
+Noise is drawn for integers only, exactly, so no floating-point rounding of a sum or of a sample can reveal anything.
 """
 
 from __future__ import annotations
 
 import math
+import os
 from functools import cache, lru_cache
 from typing import Any
 
@@ -76,6 +77,29 @@ def exponential_choice(scores: NDArray[np.float64], epsilon: float, sensitivity:
     if not 0 < scale < math.inf:
         raise UsageError(f"2 * sensitivity / epsilon must be a finite number above 0, got {scale!r}")
     return int(_chooser(scale)(array.tolist()))
+
+
+def coins(chances: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Independent coins: coin i is true with probability exactly chances[i] / 2^64, from the operating system."""
+    array = np.asarray(chances)
+    if array.dtype != np.uint64:
+        raise UsageError(f"the chances of coins are uint64 out of 2^64, got {array.dtype}")
+    return (_random_words(array.size).reshape(array.shape) < array).astype(np.bool_)
+
+
+def uniform_below(limit: int, count: int) -> NDArray[np.int64]:
+    """Independent uniform integers in 0..limit-1, exactly (words that would favour some values are drawn again)."""
+    if not 1 <= limit <= 2**32:
+        raise UsageError(f"the limit of uniform integers lies between 1 and 2^32, got {limit!r}")
+    fair = 2**64 - 2**64 % limit
+    words = _random_words(count)
+    while fair < 2**64 and (unfair := np.flatnonzero(words >= np.uint64(fair))).size:
+        words[unfair] = _random_words(unfair.size)
+    return (words % np.uint64(limit)).astype(np.int64)
+
+
+def _random_words(count: int) -> NDArray[np.uint64]:
+    return np.frombuffer(os.urandom(8 * count), dtype=np.uint64).copy()
 
 
 def laplace_variance(scale: float) -> float:
