@@ -170,8 +170,9 @@ def _on_cluster(client: Client, job: Job, lake: Lake, report: Progress, *, near:
 
 
 def _reduce(job: Job, lake: Lake, client: Client, report: Progress, stages: list[Any], near: bool) -> Partial:
-    shared = client.scatter(job, broadcast=False, hash=False)
     mark = secrets.token_hex(4)  # passes of one session must not share results
+    # A task, not scattered data: if the worker that holds it dies, it is made again.
+    shared = client.submit(_same, job, key=f"daskrado-job-{job.ticket}-{mark}", pure=False)
     names = [f"daskrado-partial-{job.ticket}-{mark}-{i}-{p.identity}" for i, p in enumerate(lake.partitions)]
     contents = [
         client.compute(p.content) if isinstance(getattr(p, "content", None), Delayed) else None
@@ -247,6 +248,10 @@ def without_delayed(partition: Any) -> Any:
     if is_delayed(partition):
         return type(partition)(partition.name, None, partition.rows, partition.identity)
     return partition
+
+
+def _same(job: Job) -> Job:
+    return job
 
 
 def _task(job: Job, partition: Any, content: Any) -> Partial:

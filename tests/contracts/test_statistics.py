@@ -190,6 +190,6 @@ def test_a_summary_shows_its_shape_and_refuses_to_be_written() -> None:
     statistic = MeanOperator(3)
     summary = Summary(statistic, LATTICE, np.array([123456789, 2, 3, 4]), 4)
     assert "123456789" not in repr(summary)
-    assert "4 private integers" in repr(summary)
+    assert "4 private numbers" in repr(summary)
     with pytest.raises(TypeError, match="never written"):
         pickle.dumps(summary)
