@@ -5,7 +5,7 @@ Problems with the data are returned as values that count rows and name columns; 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,6 +75,7 @@ class EncodedTable:
     length: int
     labels: NDArray[np.int8] | None = None
     ids: NDArray[np.uint64] | NDArray[np.object_] | None = None
+    groups: NDArray[np.int32] | None = None
     problems: list[Problem] = field(default_factory=list)
     _values: dict[str, NDArray[np.float64] | NDArray[np.int32]] = field(default_factory=dict)
     _nulls: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
@@ -131,8 +132,13 @@ def needed_columns(domain: Domain, *, label: bool = True, ids: bool = False) -> 
     return names
 
 
-def encode_table(domain: Domain, table: pa.Table, *, label: bool = True, ids: bool = False) -> EncodedTable:
-    """Prepare a table for cutting encoded blocks; collects every problem instead of stopping at the first."""
+def encode_table(
+    domain: Domain, table: pa.Table, *, label: bool = True, ids: bool = False, missing_labels: bool = False
+) -> EncodedTable:
+    """Prepare a table for cutting encoded blocks; collects every problem instead of stopping at the first.
+
+    With ``missing_labels`` a null label becomes 0; else it is a problem.
+    """
     out = EncodedTable(domain, table.num_rows)
     for name, column in domain.columns.items():
         data = _flat(table.column(name))
@@ -149,7 +155,7 @@ def encode_table(domain: Domain, table: pa.Table, *, label: bool = True, ids: bo
         else:
             _categorical(out, name, column, data)
     if label:
-        out.labels = _labels(out, _flat(table.column(domain.label.column)))
+        out.labels = _labels(out, _flat(table.column(domain.label.column)), missing_labels)
     if ids and domain.id is not None:
         out.ids = _ids(out, _flat(table.column(domain.id)))
     return out
@@ -226,8 +232,29 @@ def _categorical(out: EncodedTable, name: str, column: CategoricalColumn, data: 
     out._values[name] = index
 
 
-def _labels(out: EncodedTable, data: pa.Array) -> NDArray[np.int8]:
+def encode_groups(out: EncodedTable, data: pa.ChunkedArray, column: str, values: Sequence[Scalar]) -> None:
+    """Fill ``out.groups`` with each row's place in ``values``; a row of no declared group is a problem."""
+    flat = _flat(data)
+    wanted = value_set(values, flat.type)
+    if wanted is None:
+        out.problems.append(Problem(column, f"is {flat.type}, but the groups are {list(values)[:5]}", 0))
+        return
+    index = pc.index_in(flat, value_set=wanted)
+    if index.null_count:
+        out.problems.append(Problem(column, f"outside the {len(values)} declared groups", index.null_count))
+        return
+    out.groups = _to_numpy(index).astype(np.int32)
+
+
+def _labels(out: EncodedTable, data: pa.Array, missing: bool) -> NDArray[np.int8]:
     label = out.domain.label
+    if missing and (nulls := _null_mask(data)).any():
+        labels = np.zeros(out.length, dtype=np.int8)
+        if not nulls.all():
+            known = _labels(out, data.drop_null(), False)
+            if len(known):
+                labels[~nulls] = known
+        return labels
     pair = [label.positive, label.negative]
     wanted = value_set(pair, data.type)
     if wanted is None:

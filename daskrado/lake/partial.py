@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskrado.domain import Domain
-from daskrado.encoding import EncodedTable, encode_table, needed_columns
+from daskrado.encoding import EncodedTable, encode_groups, encode_table, needed_columns
 from daskrado.errors import DataError
 from daskrado.lake.seeds import position_seeds, record_seeds
 from daskrado.lattice import Lattice, clip_rows
@@ -30,7 +30,7 @@ class Share:
         """The rows of this part."""
         assert rows.seeds is not None
         mine = rows.seeds % np.uint64(self.count) == np.uint64(self.index)
-        return Rows(rows.x[mine], rows.y[mine], rows.seeds[mine])
+        return Rows(rows.x[mine], rows.y[mine], rows.seeds[mine], None if rows.groups is None else rows.groups[mine])
 
 
 @dataclass(frozen=True)
@@ -108,13 +108,17 @@ def merge(statistic: Additive, a: Partial, b: Partial) -> Partial:
 
 def partition_partial(job: Job, partition: Any, material: bytes, content: Any, store: RowStore) -> Partial:
     """The statistic of one partition: a pure function of its rows and the key."""
-    kept = store.get(partition.identity)
+    use, groups = job.statistic.label_use, job.statistic.grouped_by
+    form = f"{partition.identity} {use} {groups and groups.column}"  # rows read in another form are other rows
+    kept = store.get(form)
     if kept is not None:
         vector = job.statistic.zero()
         for block in kept:
             vector = job.statistic.merge(vector, job.partial(block))
         return Partial(vector, sum(len(block.y) for block in kept))
-    columns = needed_columns(job.domain, ids=job.by_record)
+    columns = needed_columns(job.domain, label=use != "none", ids=job.by_record)
+    if groups is not None and groups.column not in columns:
+        columns.append(groups.column)
     vector, rows = job.statistic.zero(), 0
     buffer = np.empty((CHUNK_ROWS, job.domain.width), order="F")
     keeping = store.limit > 0 and store.room(partition.rows * (8 * job.domain.width + 9))
@@ -122,20 +126,24 @@ def partition_partial(job: Job, partition: Any, material: bytes, content: Any, s
     tables = partition.tables(columns) if content is None else [(0, content.select(columns))]
     try:
         for group, table in tables:
-            encoded = encode_table(job.domain, table, ids=job.by_record)
+            encoded = encode_table(
+                job.domain, table, label=use != "none", ids=job.by_record, missing_labels=use == "optional"
+            )
+            if groups is not None:
+                encode_groups(encoded, table.column(groups.column), groups.column, groups.values)
             if encoded.problems:
                 return _unusable(job, partition, encoded)
             for block in blocks(job, encoded, f"{partition.name}#{group}", material, buffer):
                 vector = job.statistic.merge(vector, job.partial(block))
                 if keeping:
-                    copies.append(Rows(np.array(block.x, order="F"), block.y, block.seeds))
+                    copies.append(Rows(np.array(block.x, order="F"), block.y, block.seeds, block.groups))
             if encoded.problems:
                 return _unusable(job, partition, encoded)
             rows += encoded.length
     except DataError as error:
         return Partial(job.statistic.zero(), 0, (str(error),))
     if keeping:
-        store.keep(partition.identity, copies)
+        store.keep(form, copies)
     return Partial(vector, rows)
 
 
@@ -146,7 +154,6 @@ def _unusable(job: Job, partition: Any, encoded: EncodedTable) -> Partial:
 
 def blocks(job: Job, encoded: EncodedTable, name: str, material: bytes, buffer: np.ndarray) -> Iterator[Rows]:
     """Cut an encoded table into blocks of rows on the lattice; ends early when the table shows a problem."""
-    assert encoded.labels is not None
     bound = job.lattice.norm_bound
     for start in range(0, encoded.length, CHUNK_ROWS):
         stop = min(start + CHUNK_ROWS, encoded.length)
@@ -160,4 +167,6 @@ def blocks(job: Job, encoded: EncodedTable, name: str, material: bytes, buffer: 
                 seeds = record_seeds(material, encoded.ids[start:stop])
             else:
                 seeds = position_seeds(material, name, start, stop - start)
-        yield Rows(x, encoded.labels[start:stop], seeds)
+        y = np.zeros(stop - start, dtype=np.int8) if encoded.labels is None else encoded.labels[start:stop]
+        groups = None if encoded.groups is None else encoded.groups[start:stop]
+        yield Rows(x, y, seeds, groups)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from daskrado.statistics.base import Block, IntVector, Rows, Statistic, Summary
+from daskrado.statistics.base import Block, Groups, IntVector, Rows, Statistic, Summary
 from daskrado.statistics.mean_operator import MeanOperator
 from daskrado.statistics.moments import Moments
 from daskrado.statistics.rados import BalancedRados, HadamardRados, UniformRados
@@ -10,6 +10,7 @@ from daskrado.statistics.rados import BalancedRados, HadamardRados, UniformRados
 __all__ = [
     "BalancedRados",
     "Block",
+    "Groups",
     "HadamardRados",
     "IntVector",
     "MeanOperator",

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, Literal, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
+from daskrado.domain import Scalar
 from daskrado.errors import UsageError
 from daskrado.lattice import Lattice
 from daskrado.relations import Relation, Sensitivity
@@ -19,11 +20,23 @@ IntVector = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A block of rows on the lattice: whole numbers as float64, labels +1/-1, and one public-law seed per row."""
+    """A block of rows on the lattice: whole numbers as float64, labels +1/-1, and one public-law seed per row.
+
+    A label that is missing or was not asked for is 0. ``groups`` holds each row's place in the statistic's groups.
+    """
 
     x: NDArray[np.float64]
     y: NDArray[np.int8]
     seeds: NDArray[np.uint64] | None = None
+    groups: NDArray[np.int32] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """A public column that cuts the rows into groups (bags, strata), with the values that it may hold."""
+
+    column: str
+    values: tuple[Scalar, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +76,16 @@ class Additive(ABC):
     name: ClassVar[str]
     needs_seeds: ClassVar[bool] = False
     on_grid: ClassVar[bool] = True
+
+    @property
+    def label_use(self) -> Literal["required", "optional", "none"]:
+        """Whether rows need labels, may lack them, or are read without looking at that column."""
+        return "required"
+
+    @property
+    def grouped_by(self) -> Groups | None:
+        """The column that groups the rows, if the statistic has one."""
+        return None
 
     @property
     @abstractmethod
