@@ -131,8 +131,8 @@ class AbsoluteOdd(Loss):
 class UserLoss(Loss):
     """A user's own margin function, measured to be linear-odd and convex; derivatives by central differences.
 
-    ``function`` takes and returns a float64 array. Give ``derivative`` where it is known: the learner is then as exact
-    as with a built-in loss.
+    ``function`` takes and returns a float64 array. Give ``derivative`` where it is known: the learner is then as
+    exact as with a built-in loss.
     """
 
     function: Callable[[Margins], Margins]
@@ -208,8 +208,9 @@ def make_odd_loss(name: str, *, rho: float | None = None, generator: str | None 
             raise UsageError(f"{key} belongs to the loss {owner}: drop it (now {value!r})")
     if name in _NOT_ODD:
         raise UsageError(
-            f"loss {name!r} is not linear-odd: f(z) - f(-z) is not a multiple of z (max(0, 1 - z) gives -2z up to 1 and "
-            f"-1 - z beyond), so labels do not act through the mean operator alone; use one of {', '.join(ODD_LOSSES)}"
+            f"loss {name!r} is not linear-odd: f(z) - f(-z) is not a multiple of z (max(0, 1 - z) gives -2z up to 1 "
+            "and -1 - z beyond), so labels do not act through the mean operator alone; "
+            f"use one of {', '.join(ODD_LOSSES)}"
         )
     if name == "matsushita":
         return Matsushita()

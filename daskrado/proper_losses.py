@@ -122,11 +122,15 @@ class SymmetricProper(Loss):
         return (low + high) / 2
 
 
+def _entropy(q: Margins) -> Margins:
+    return np.asarray(xlogy(q, q) + xlogy(1 - q, 1 - q), dtype=np.float64)
+
+
 def _entropy_slope(q: Margins) -> Margins:
     return np.log(q) - np.log1p(-q)
 
 
-LOGISTIC = Generator("logistic", lambda q: xlogy(q, q) + xlogy(1 - q, 1 - q), _entropy_slope, lambda q: 1 / (q * (1 - q)))
+LOGISTIC = Generator("logistic", _entropy, _entropy_slope, lambda q: 1 / (q * (1 - q)))
 SQUARE = Generator(
     "square", lambda q: -q * (1 - q), lambda q: 2 * q - 1, lambda q: np.full_like(q, 2.0), everywhere=True
 )

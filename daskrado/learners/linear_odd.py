@@ -57,9 +57,7 @@ class LakeFeatures:
     def even(self, loss: Loss, weights: Vector) -> Even:
         """One pass."""
         statistic = EvenRisk(self.domain.width, loss, tuple(weights.tolist()), self.lattice.bits)
-        summary = collect(
-            statistic, self.lake, self.domain, self.lattice, client=self.client, progress=self.progress
-        )
+        summary = collect(statistic, self.lake, self.domain, self.lattice, client=self.client, progress=self.progress)
         return Even(statistic.on_grid, *statistic.read(summary.vector))
 
 

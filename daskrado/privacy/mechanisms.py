@@ -15,6 +15,7 @@ import numpy as np
 from daskrado.errors import UsageError
 from daskrado.lattice import Lattice
 from daskrado.privacy.accountant import Event, PureEvent, ZcdpEvent, zcdp_rho
+from daskrado.privacy.gamma import integer_l2_gamma, l2_gamma_variance
 from daskrado.privacy.noise import discrete_gaussian, discrete_laplace, gaussian_variance, laplace_variance
 from daskrado.relations import Relation, Sensitivity
 from daskrado.statistics.base import Block, IntVector, Statistic
@@ -148,10 +149,48 @@ class DiscreteGaussian(Mechanism):
         return gaussian_variance(grid_scale)
 
 
+class L2Gamma(Mechanism):
+    """Spherical noise of density exp(-|b|_2 epsilon / l2), rounded to the grid: pure epsilon from the L2 sensitivity.
+
+    In d dimensions its length is about d l2 / epsilon, where Laplace noise for the same row has about
+    sqrt(2d) l1 / epsilon: the better of the two as soon as l1 is above sqrt(d/2) l2.
+
+    Sensitivity
+        L2 of the normalised joint vector, from the statistic, which must have one noisy block.
+
+    Reference
+        Chaudhuri, Monteleoni and Sarwate (2011), equation 7; rounding: :func:`daskrado.privacy.gamma.integer_l2_gamma`.
+    """
+
+    name: ClassVar[str] = "l2_gamma"
+    theorem: ClassVar[str] = "L2-gamma mechanism (Chaudhuri, Monteleoni and Sarwate 2011), noise rounded to integers"
+
+    def __init__(self, target: Target, epsilon: float) -> None:
+        self._event = PureEvent(epsilon)
+        noisy = [block for block in target.statistic.blocks if block.name not in target.sensitivity.public]
+        if len(noisy) != 1:
+            raise UsageError(f"l2_gamma noise fits one block, but {target.statistic.name} has {len(noisy)}")
+        self._dimension = noisy[0].size
+        super().__init__(target, target.sensitivity.l2 / float(self._event.epsilon))
+
+    @property
+    def event(self) -> Event:
+        """Pure epsilon."""
+        return self._event
+
+    def _noisy(self, values: IntVector, grid_scale: float) -> IntVector:
+        return integer_l2_gamma(values, grid_scale)
+
+    def _variance(self, grid_scale: float) -> float:
+        return l2_gamma_variance(self._dimension, grid_scale)
+
+
 def mechanism(name: str, target: Target, epsilon: float, delta: float) -> Mechanism:
     """A calibrated mechanism by its name in a pipeline."""
     if name == "laplace":
         return DiscreteLaplace(target, epsilon)
     if name == "gaussian":
         return DiscreteGaussian(target, epsilon, delta)
-    raise UsageError(f"mechanism {name!r} is unknown; allowed: laplace, gaussian")
+    if name == "l2_gamma":
+        return L2Gamma(target, epsilon)
+    raise UsageError(f"mechanism {name!r} is unknown; allowed: laplace, gaussian, l2_gamma")

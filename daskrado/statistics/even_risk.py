@@ -117,4 +117,4 @@ def _digits(share: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _number(digits: IntVector) -> NDArray[np.float64]:
-    return digits[0] * 2.0**-_DIGIT + digits[1] * 2.0 ** (-2 * _DIGIT)
+    return np.asarray(digits[0] * 2.0**-_DIGIT + digits[1] * 2.0 ** (-2 * _DIGIT))

@@ -17,7 +17,7 @@ from daskrado.statistics.base import Block, Groups, IntVector, Rows, Statistic, 
 
 @dataclass(frozen=True)
 class LabelFree(Statistic):
-    """A statistic of the features: public under a label flip, and not defined to be released under another relation."""
+    """A statistic of the features: public under a label flip, and never released under another relation."""
 
     @property
     def label_use(self) -> Literal["required", "optional", "none"]:
@@ -54,7 +54,8 @@ class FeatureFacts(LabelFree):
     def blocks(self) -> tuple[Block, ...]:
         """Largest norms, then sums by group."""
         count = 1 if self.groups is None else len(self.groups.values)
-        parts = (Block("largest", (2,), power=0), Block("sum", (count, self.width)), Block("count", (count,), power=0))
+        largest, total = Block("largest", (2,), power=0), Block("sum", (count, self.width))
+        parts = (largest, total, Block("count", (count,), power=0))
         return (*parts, Block("squares", (count,), power=2)) if self.squares else parts
 
     @property

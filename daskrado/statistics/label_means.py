@@ -131,8 +131,7 @@ class BagCounts(Statistic):
                 return Sensitivity(2.0, math.sqrt(2.0))
             case Relation.REPLACE_ONE:
                 return Sensitivity(4.0, 2.0)
-            case Relation.FEATURE_FLIP:
-                self.unsupported(relation)
+        self.unsupported(relation)
 
     def largest_per_row(self, lattice: Lattice) -> int:
         """One."""

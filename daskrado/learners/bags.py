@@ -1,0 +1,139 @@
+"""Mean Map and Laplacian Mean Map: the mean operator from bags of unlabelled rows and their label proportions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskrado.errors import DataError, UsageError
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+_SAME = 1e-9
+
+
+@dataclass(frozen=True)
+class Bags:
+    """By bag: sum of rows (shares of the norm bound), rows, sum of squared norms, share of positive labels."""
+
+    sums: Matrix
+    rows: Vector
+    squares: Vector | None
+    proportions: Vector
+
+    def __post_init__(self) -> None:
+        if len(self.rows) < 1 or (self.rows <= 0).any():
+            raise DataError(f"{int((self.rows <= 0).sum())} of {len(self.rows)} bags have no rows: drop them")
+        bad = ~((self.proportions >= 0) & (self.proportions <= 1))
+        if bad.any():
+            raise UsageError(f"{int(bad.sum())} of {len(self.rows)} proportions are not between 0 and 1")
+
+    @property
+    def means(self) -> Matrix:
+        """Mean row of each bag."""
+        return self.sums / self.rows[:, None]
+
+    @property
+    def shares(self) -> Vector:
+        """Each bag's share of all rows."""
+        return np.asarray(self.rows / self.rows.sum())
+
+    def check_rank(self, names: Sequence[str]) -> None:
+        """Refuse proportions from which the two class means cannot be told apart, naming the columns concerned."""
+        p = self.proportions
+        if p.max() - p.min() > _SAME:
+            return
+        means = self.means
+        varying = [n for n, low, high in zip(names, means.min(0), means.max(0), strict=True) if high - low > _SAME]
+        columns = f"{', '.join(varying[:8])}{f' and {len(varying) - 8} more' if len(varying) > 8 else ''}"
+        said = f"all {len(p)} bags have the proportion {p[0]:g}"
+        if p[0] in (0.0, 1.0):
+            said = f"all {len(p)} bags hold one label only ({'positive' if p[0] else 'negative'})"
+        raise DataError(
+            f"{said}, so the proportions have rank 1 and the class means cannot be told apart; "
+            f"columns that cannot be estimated: {columns or 'all'}"
+        )
+
+
+def mean_map(bags: Bags, weights: Vector | None = None) -> Vector:
+    """Class means by least squares over bags, b_j = pi_j mu+ + (1 - pi_j) mu-, then mu = p mu+ - (1 - p) mu-.
+
+    ``weights`` of the bags are 1 by default. Consistent if the class means are the same in every bag (homogeneity).
+
+    Reference
+        Quadrianto, Smola, Caetano and Le (2009).
+    """
+    w = np.sqrt(_weights(bags, weights))
+    design = np.column_stack([bags.proportions, 1 - bags.proportions])
+    classes, *_ = np.linalg.lstsq(design * w[:, None], bags.means * w[:, None], rcond=None)
+    p = float(bags.shares @ bags.proportions)
+    return np.asarray(p * classes[0] - (1 - p) * classes[1])
+
+
+def similarity(bags: Bags, kind: Literal["gaussian", "association"], sigma: float = 1.0) -> Matrix:
+    """How alike two bags are, 0 on the diagonal.
+
+    * gaussian: exp(-|b_j - b_k| / sigma) of the bag means;
+    * association: 1 / (1 + A_jk / A_jj) + 1 / (1 + A_jk / A_kk), A_jk the sum of squared distances between the
+      rows of the two bags: the normalised association of spectral clustering, from sums alone.
+
+    Reference
+        Patrini, Nock, Rivera and Caetano (2014), section 3.
+    """
+    if kind == "gaussian":
+        if not sigma > 0:
+            raise UsageError(f"sigma must be above 0, got {sigma!r}")
+        gaps = np.linalg.norm(bags.means[:, None, :] - bags.means[None, :, :], axis=2)
+        graph = np.exp(-gaps / sigma)
+    elif kind == "association":
+        if bags.squares is None:
+            raise UsageError("similarity association needs the sums of squares of the bags")
+        cross = bags.rows[:, None] * bags.squares[None, :] + bags.rows[None, :] * bags.squares[:, None]
+        spread = np.maximum(cross - 2 * bags.sums @ bags.sums.T, 0.0)
+        own = np.maximum(np.diag(spread), 1e-300)
+        graph = 1 / (1 + spread / own[:, None]) + 1 / (1 + spread / own[None, :])
+    else:
+        raise UsageError(f"similarity {kind!r} is unknown; allowed: gaussian, association")
+    np.fill_diagonal(graph, 0.0)
+    return np.asarray(graph)
+
+
+def laplacian_mean_map(
+    bags: Bags, graph: Matrix, *, gamma: float, weights: Vector | None = None, ridge: float = 0.0
+) -> Vector:
+    """Class means of each bag, close to those of similar bags, then mu = sum of p_j (pi_j b_j+ - (1 - pi_j) b_j-).
+
+    Minimises sum w_j |b_j - pi_j b_j+ - (1 - pi_j) b_j-|^2 + gamma (tr X+' L X+ + tr X-' L X-), with
+    L = ridge I + D - V the graph's Laplacian. As gamma grows it becomes Mean Map; homogeneity is not assumed.
+
+    Reference
+        Patrini, Nock, Rivera and Caetano (2014), equation 8.
+    """
+    if not gamma > 0:
+        raise UsageError(f"gamma must be above 0, got {gamma!r}")
+    count = len(bags.rows)
+    w, p = _weights(bags, weights), bags.proportions
+    laplacian = np.diag(graph.sum(axis=1)) - graph + ridge * np.eye(count)
+    system = np.zeros((2 * count, 2 * count))
+    pairs = (p, 1 - p)
+    for i, left in enumerate(pairs):
+        for j, right in enumerate(pairs):
+            block = np.diag(w * left * right) + (gamma * laplacian if i == j else 0.0)
+            system[i * count : (i + 1) * count, j * count : (j + 1) * count] = block
+    target = np.concatenate([(w * share)[:, None] * bags.means for share in pairs])
+    # Least norm where a bag has no neighbour: its absent class then has no weight in mu.
+    classes = np.linalg.lstsq(system, target, rcond=1e-13)[0]
+    q = bags.shares
+    return np.asarray((q * p) @ classes[:count] - (q * (1 - p)) @ classes[count:])
+
+
+def _weights(bags: Bags, weights: Vector | None) -> Vector:
+    if weights is None:
+        return np.ones(len(bags.rows))
+    if weights.shape != bags.rows.shape or not (weights > 0).all():
+        raise UsageError("weights must be one number above 0 for each bag")
+    return weights
