@@ -74,10 +74,11 @@ def mean_map(bags: Bags, weights: Vector | None = None) -> Vector:
     return np.asarray(p * classes[0] - (1 - p) * classes[1])
 
 
-def similarity(bags: Bags, kind: Literal["gaussian", "association"], sigma: float = 1.0) -> Matrix:
+def similarity(bags: Bags, kind: Literal["gaussian", "association"], sigma: float | None = None) -> Matrix:
     """How alike two bags are, 0 on the diagonal.
 
-    * gaussian: exp(-|b_j - b_k| / sigma) of the bag means;
+    * gaussian: exp(-|b_j - b_k| / sigma) of the bag means; sigma is by default the median distance of a bag to its
+      nearest other bag;
     * association: 1 / (1 + A_jk / A_jj) + 1 / (1 + A_jk / A_kk), A_jk the sum of squared distances between the
       rows of the two bags: the normalised association of spectral clustering, from sums alone.
 
@@ -85,9 +86,13 @@ def similarity(bags: Bags, kind: Literal["gaussian", "association"], sigma: floa
         Patrini, Nock, Rivera and Caetano (2014), section 3.
     """
     if kind == "gaussian":
+        gaps = np.linalg.norm(bags.means[:, None, :] - bags.means[None, :, :], axis=2)
+        if sigma is None:
+            nearest = (gaps + np.diag(np.full(len(gaps), np.inf))).min(axis=1)
+            sigma = float(np.median(nearest[np.isfinite(nearest)], keepdims=False)) if len(gaps) > 1 else 1.0
+            sigma = sigma or 1.0
         if not sigma > 0:
             raise UsageError(f"sigma must be above 0, got {sigma!r}")
-        gaps = np.linalg.norm(bags.means[:, None, :] - bags.means[None, :, :], axis=2)
         graph = np.exp(-gaps / sigma)
     elif kind == "association":
         if bags.squares is None:

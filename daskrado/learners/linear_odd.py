@@ -7,20 +7,17 @@ linear-odd loss. Labels enter through mu alone, so whatever released mu privatel
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from daskrado.domain import Domain
 from daskrado.errors import UsageError
-from daskrado.lake.collect import Progress, collect
-from daskrado.lake.scan import Lake
-from daskrado.lattice import Lattice
+from daskrado.lake.collect import Passes, Progress
 from daskrado.losses import Loss
 from daskrado.losses_odd import AbsoluteOdd, EvenPart
+from daskrado.statistics.base import Groups
 from daskrado.statistics.even_risk import EvenRisk
 
 Vector = NDArray[np.float64]
@@ -48,17 +45,16 @@ class Features(Protocol):
 class LakeFeatures:
     """The rows of a lake: every call is one pass of exact sums over its partitions."""
 
-    lake: Lake
-    domain: Domain
-    lattice: Lattice
-    client: Any = None
+    passes: Passes
+    groups: Groups | None = None
     progress: Progress | None = None
 
     def even(self, loss: Loss, weights: Vector) -> Even:
         """One pass."""
-        statistic = EvenRisk(self.domain.width, loss, tuple(weights.tolist()), self.lattice.bits)
-        summary = collect(statistic, self.lake, self.domain, self.lattice, client=self.client, progress=self.progress)
-        return Even(statistic.on_grid, *statistic.read(summary.vector))
+        bits = self.passes.lattice.bits
+        statistic = EvenRisk(self.passes.domain.width, loss, tuple(weights.tolist()), bits, self.groups)
+        summary = self.passes.sum(statistic, progress=self.progress)
+        return Even(statistic.grid_weights, *statistic.read(summary.vector))
 
 
 @dataclass(frozen=True)
@@ -83,11 +79,6 @@ class Fit:
     passes: int
     gradient_norm: float
     objective: float
-
-    @property
-    def distance(self) -> Callable[[float], float]:
-        """How far the exact minimum can be, by strong convexity: |gradient| / (2 strength)."""
-        return lambda strength: self.gradient_norm / (2 * strength)
 
 
 def fit_mean(

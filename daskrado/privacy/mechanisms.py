@@ -159,7 +159,7 @@ class L2Gamma(Mechanism):
         L2 of the normalised joint vector, from the statistic, which must have one noisy block.
 
     Reference
-        Chaudhuri, Monteleoni and Sarwate (2011), equation 7; rounding: :func:`daskrado.privacy.gamma.integer_l2_gamma`.
+        Chaudhuri, Monteleoni and Sarwate (2011), equation 7; rounding as in ``gamma.integer_l2_gamma``.
     """
 
     name: ClassVar[str] = "l2_gamma"

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from daskrado.lattice import Lattice
 from daskrado.losses import Loss
 from daskrado.losses_odd import EvenPart
-from daskrado.statistics.base import Block, IntVector, Rows
+from daskrado.statistics.base import Block, Groups, IntVector, Rows
 from daskrado.statistics.features import LabelFree
 
 _DIGIT = 15
@@ -38,6 +38,7 @@ class EvenRisk(LabelFree):
     loss: Loss
     weights: tuple[float, ...]
     bits: int
+    groups: Groups | None = None  # not used in the sums: rows kept for statistics by group serve this one too
 
     name: ClassVar[str] = "even_risk"
 
@@ -52,6 +53,11 @@ class EvenRisk(LabelFree):
             Block("count", (), power=0),
         )
 
+    @property
+    def grouped_by(self) -> Groups | None:
+        """As the other statistics of the session."""
+        return self.groups
+
     def _grid(self) -> tuple[NDArray[np.float64], int]:
         """Whole-number weights T and the exponent e with w = T 2^e."""
         w = np.asarray(self.weights)
@@ -60,14 +66,14 @@ class EvenRisk(LabelFree):
         return np.rint(np.ldexp(w, -exponent)), exponent
 
     @property
-    def on_grid(self) -> NDArray[np.float64]:
+    def grid_weights(self) -> NDArray[np.float64]:
         """The weights that the sums are really for."""
         whole, exponent = self._grid()
         return np.asarray(np.ldexp(whole, exponent))
 
     def _bounds(self) -> tuple[float, float, float]:
         """Of |g|, |g'| and g'' at margins up to |w|: the first two of a convex even g are largest at the ends."""
-        even, reach = EvenPart(self.loss), float(np.linalg.norm(self.on_grid)) * (1 + 1e-9) + 1e-300
+        even, reach = EvenPart(self.loss), float(np.linalg.norm(self.grid_weights)) * (1 + 1e-9) + 1e-300
         z = np.linspace(0.0, reach, 257)
         value, slope, curvature = np.abs(even.value(z)).max(), np.abs(even.slope(z)).max(), even.curvature(z).max()
         # A little room: a slope found by differences need not peak exactly at the end.

@@ -124,14 +124,12 @@ class BagCounts(Statistic):
 
     def sensitivity(self, relation: Relation) -> Sensitivity:
         """(1, 1), (2, sqrt 2), (4, 2) under a label flip, add/remove, replace one."""
-        match relation:
-            case Relation.LABEL_FLIP:
-                return Sensitivity(1.0, 1.0, frozenset({"count"}))
-            case Relation.ADD_REMOVE:
-                return Sensitivity(2.0, math.sqrt(2.0))
-            case Relation.REPLACE_ONE:
-                return Sensitivity(4.0, 2.0)
-        self.unsupported(relation)
+        known = {
+            Relation.LABEL_FLIP: Sensitivity(1.0, 1.0, frozenset({"count"})),
+            Relation.ADD_REMOVE: Sensitivity(2.0, math.sqrt(2.0)),
+            Relation.REPLACE_ONE: Sensitivity(4.0, 2.0),
+        }
+        return known[relation] if relation in known else self.unsupported(relation)
 
     def largest_per_row(self, lattice: Lattice) -> int:
         """One."""
