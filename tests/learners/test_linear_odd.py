@@ -69,7 +69,7 @@ def test_absolute_reaches_the_minimum_of_the_sharp_loss():
 
 
 def test_noise_cannot_make_the_objective_unbounded():
-    """E4: the linear part may outgrow the even part; with a regulariser the minimum exists, without one it is refused."""
+    """The noisy linear part may outgrow the even part: a regulariser keeps a minimum, none is refused."""
     x, _, mu = sample(50, 20)
     noisy = mu + 5.0
     fit = fit_mean(ArrayFeatures(x), make_odd_loss("logistic"), noisy, 1e-4)

@@ -206,7 +206,7 @@ def test_bad_bags():
     with pytest.raises(DataError, match=r"one label only \(positive\).*cannot be estimated: age$"):
         one_label.check_rank(["age", "intercept"])
     same = bags_of(x, np.array([1, -1, -1, 1, -1, -1.0]), bag, 2)
-    with pytest.raises(DataError, match="proportion 0.333333"):
+    with pytest.raises(DataError, match=r"proportion 0\.333333"):
         same.check_rank(["age", "intercept"])
     bags_of(x, np.array([1, -1, -1, 1, 1, -1.0]), bag, 2).check_rank(["age", "intercept"])
     with pytest.raises(UsageError, match="1 of 2 proportions"):

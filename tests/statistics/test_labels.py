@@ -131,9 +131,9 @@ def test_bag_counts_move_as_declared_under_every_relation():
 
     base = [(0, 1), (1, -1), (2, 1), (2, -1)]
     neighbours = {
-        Relation.LABEL_FLIP: [base[:i] + [(g, -y)] + base[i + 1 :] for i, (g, y) in enumerate(base)],
+        Relation.LABEL_FLIP: [[*base[:i], (g, -y), *base[i + 1 :]] for i, (g, y) in enumerate(base)],
         Relation.ADD_REMOVE: [[*base, p] for p in every] + [base[:i] + base[i + 1 :] for i in range(4)],
-        Relation.REPLACE_ONE: [base[:i] + [p] + base[i + 1 :] for i in range(4) for p in every],
+        Relation.REPLACE_ONE: [[*base[:i], p, *base[i + 1 :]] for i in range(4) for p in every],
     }
     for relation, lakes in neighbours.items():
         declared = statistic.sensitivity(relation)
