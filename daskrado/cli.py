@@ -21,6 +21,7 @@ COMMANDS = {
     "predict": ("jobs:predict", "Score a lake with a published model, into Parquet."),
     "sql": ("jobs:sql", "Print a SELECT that gives a model's margins."),
     "ledger": ("ledger:ledger", "Budgets: limits, what was spent, what is left."),
+    "compose": ("compose:compose", "Add up privacy losses by every theorem, for planned or charged releases."),
     "bench": ("bench:bench", "Measure the promises of speed and memory."),
 }
 

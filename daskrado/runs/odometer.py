@@ -1,0 +1,132 @@
+"""What releases cost together, theorem by theorem: the table and the plot of ``daskrado compose``."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from daskrado.errors import UsageError
+from daskrado.privacy.accountant import (
+    Amount,
+    ApproximateEvent,
+    Composition,
+    Event,
+    PureEvent,
+    ZcdpEvent,
+    compose,
+    compose_all,
+    group_event,
+)
+from daskrado.privacy.ledger import Ledger, LedgerEntry, State
+from daskrado.relations import Relation
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_RELEASE = re.compile(r"\s*(?:(rho=)?([^,x]+)(?:,([^,x]+))?)(?:x(\d+))?\s*")
+MAX_RELEASES = 1_000_000
+
+
+@dataclass(frozen=True)
+class Odometer:
+    """The cost of 1, 2, 5, ... rounds of some releases, by every theorem and by the best of them."""
+
+    counts: tuple[int, ...]
+    delta: float
+    theorems: dict[str, list[float]]
+    best: list[Composition]
+
+
+def read_release(text: str) -> list[Event]:
+    """``0.1`` is pure, ``0.1,1e-8`` has a delta, ``rho=0.01`` is zCDP; ``x20`` at the end repeats it."""
+    found = _RELEASE.fullmatch(text)
+    if found is None:
+        raise UsageError(f"a release is written 0.1, 0.1,1e-8 or rho=0.01, with x20 to repeat it; got {text!r}")
+    concentrated, amount, delta, times = found.groups()
+    repeat = int(times or 1)
+    if not 1 <= repeat <= MAX_RELEASES:
+        raise UsageError(f"a release is repeated between 1 and {MAX_RELEASES:,} times, got {text!r}")
+    event: Event
+    if concentrated:
+        if delta:
+            raise UsageError(f"rho has no delta of its own, got {text!r}")
+        event = ZcdpEvent(amount)
+    else:
+        event = ApproximateEvent(amount, delta) if delta else PureEvent(amount)
+    return [event] * repeat
+
+
+def odometer(events: Sequence[Event], rounds: int, delta: Amount, rows_per_person: int = 1) -> Odometer:
+    """Costs at 1, 2, 5, 10, ... rounds of all ``events``, for a person with some rows."""
+    if not events:
+        raise UsageError("no release was given")
+    if not (rounds >= 1 and rounds * len(events) <= MAX_RELEASES):
+        raise UsageError(
+            f"between 1 and {MAX_RELEASES:,} releases in all can be composed, got {rounds * len(events):,}"
+        )
+    grown = [group_event(event, rows_per_person) for event in events]
+    ladder = (m * 10**power for power in range(7) for m in (1, 2, 5))
+    counts = tuple(sorted({count for count in ladder if count < rounds} | {rounds}))
+    theorems: dict[str, list[float]] = {}
+    best = []
+    for count in counts:
+        many = grown * count
+        for position, found in enumerate(compose_all(many, delta)):
+            key = list(theorems)[position] if position < len(theorems) else found.method
+            theorems.setdefault(key, []).append(float(found.epsilon))
+        best.append(compose(many, delta))
+    return Odometer(counts, float(best[0].delta), theorems, best)
+
+
+def charged_events(ledger: Ledger, dataset: str, relation: Relation | str | None) -> list[Event]:
+    """The events that a data set has been charged, under one relation: different relations are never added."""
+    return one_relation(
+        entry
+        for entry in ledger.entries(dataset)
+        if entry.state is not State.VOID and (relation is None or entry.relation == Relation(relation))
+    )
+
+
+def one_relation(entries: Iterable[LedgerEntry]) -> list[Event]:
+    """The events of ledger entries, if all protect the same thing; else a UsageError."""
+    known = list(entries)
+    relations = sorted({str(entry.relation) for entry in known})
+    if len(relations) > 1:
+        raise UsageError(
+            f"charges under {' and '.join(relations)} protect different things and are never added: choose a relation"
+        )
+    return [entry.event for entry in known]
+
+
+def odometer_lines(found: Odometer) -> Iterator[str]:
+    """A table: one line for each number of rounds, one column for each theorem."""
+    names = [name for name, values in found.theorems.items() if any(value < math.inf for value in values)]
+    widths = [max(len(name), 9) for name in names]
+    yield f"epsilon at delta {found.delta:g}"
+    yield f"{'rounds':>9}  " + "  ".join(f"{name:>{w}}" for name, w in zip(names, widths, strict=True)) + "  best"
+    for row, count in enumerate(found.counts):
+        cells = (f"{found.theorems[n][row]:>{w}.4f}" for n, w in zip(names, widths, strict=True))
+        best = found.best[row]
+        yield f"{count:>9,}  " + "  ".join(cells) + f"  {float(best.epsilon):.4f} ({best.method})"
+
+
+def odometer_plot(found: Odometer) -> str:
+    """Epsilon against the number of rounds, both on logarithmic axes, as an SVG."""
+    from daskrado.runs.page import draw
+
+    def paint(axes: Axes) -> None:
+        for name, values in found.theorems.items():
+            points = [(c, v) for c, v in zip(found.counts, values, strict=True) if 0 < v < math.inf]
+            if points:
+                style = "--" if name.startswith("loss distribution") else "-"
+                axes.plot(*zip(*points, strict=True), style, marker=".", linewidth=1.4, label=name)
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_xlabel("number of releases (rounds)")
+        axes.set_ylabel(f"epsilon at delta {found.delta:g}")
+        axes.legend(fontsize=8, frameon=False)
+
+    return draw(paint)
