@@ -27,5 +27,9 @@ class BudgetError(LedgerError):
     """The budget does not cover the request; nothing was debited."""
 
 
+class MessageError(DaskradoError):
+    """A message from another party is refused: unknown signer, changed bytes, another request, another version."""
+
+
 class ClusterError(DaskradoError):
     """The cluster could not be reached or was lost."""

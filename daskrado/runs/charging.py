@@ -1,0 +1,77 @@
+"""What every kind of job does around a charge: open the ledger, set a first limit, give back what was not drawn."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from daskrado.errors import LedgerError
+from daskrado.privacy.ledger import Grant, Ledger
+from daskrado.relations import Relation
+from daskrado.runs.pipeline import LedgerConfig, default_ledger
+
+
+def opened_ledger(path: str | Path | None, config: LedgerConfig) -> Ledger:
+    """The ledger that a job debits: the one given, else the pipeline's, else this user's."""
+    chosen = path or config.path
+    if chosen is None:
+        chosen = default_ledger()
+        chosen.parent.mkdir(parents=True, exist_ok=True)
+    return Ledger.open(chosen)
+
+
+@contextlib.contextmanager
+def void_unless_spent(ledger: Ledger, *grants: Grant) -> Iterator[None]:
+    """Give grants back if the block fails before anything was drawn; also on Ctrl-C."""
+    try:
+        yield
+    except BaseException:
+        for grant in grants:
+            with contextlib.suppress(LedgerError):  # spent, or out of reach: it stays charged
+                ledger.void(grant)
+        raise
+
+
+def set_first_limit(ledger: Ledger, config: LedgerConfig, dataset: str, relation: Relation) -> tuple[str, ...]:
+    """Set the pipeline's first limit on a data set that has none under any relation, and say so."""
+    first = config.first_limit
+    if first is None or ledger.has_limits(dataset):
+        return ()
+    ledger.set_limit(dataset, relation, first.epsilon, first.delta)
+    return (f"first limit of {dataset!r} under {relation}: epsilon {first.epsilon:g}, delta {first.delta:g}",)
+
+
+def budget_facts(ledger: Ledger, grant: Grant) -> dict[str, Any]:
+    """The state of the budget after a grant, for the manifest and the report."""
+    limit = ledger.limit(grant.dataset, grant.relation)
+    assert limit is not None
+    spent = ledger.spent(grant.dataset, grant.relation)
+    left = ledger.remaining(grant.dataset, grant.relation)
+    return {
+        "dataset": grant.dataset,
+        "relation": str(grant.relation),
+        "limit_epsilon": float(limit.epsilon),
+        "limit_delta": float(limit.delta),
+        "spent_epsilon": float(spent.epsilon),
+        "accountant": spent.method,
+        "left_epsilon": float(left.epsilon),
+    }
+
+
+class Clock:
+    """Wall seconds of each stage, rounded so that they tell a person enough and nobody more."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextlib.contextmanager
+    def __call__(self, stage: str) -> Iterator[None]:
+        """Time a block."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[stage] = round(time.perf_counter() - start, 2)
