@@ -33,3 +33,7 @@ class MessageError(DaskradoError):
 
 class ClusterError(DaskradoError):
     """The cluster could not be reached or was lost."""
+
+
+class PublishError(DaskradoError):
+    """The artefacts could not be written, after everything else was done."""

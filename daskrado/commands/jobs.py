@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from daskrado.commands.shared import progress_bar, with_cluster, with_ledger
+
+if TYPE_CHECKING:
+    from daskrado.cluster import ClusterConfig
 
 
 @click.command()
@@ -26,23 +30,54 @@ def plan(pipeline: Path, ledger: Path | None) -> None:
 
 
 @click.command()
-@click.argument("pipeline", type=click.Path(path_type=Path))
+@click.argument("pipeline", type=click.Path(path_type=Path), required=False)
 @with_cluster
 @with_ledger
 @click.option("--output", default=None, help="Output folder, instead of the pipeline's.")
 @click.option("--overwrite", is_flag=True, help="Replace the output folder if it exists.")
+@click.option("--resume", "unfinished", default=None, metavar="RUN", help="Finish a run that was cut off.")
 def run(
-    pipeline: Path, workers: int | None, cluster: str | None, ledger: Path | None, output: str | None, overwrite: bool
+    pipeline: Path | None,
+    workers: int | None,
+    cluster: str | None,
+    ledger: Path | None,
+    output: str | None,
+    overwrite: bool,
+    unfinished: str | None,
 ) -> None:
-    """Run a pipeline: debit the ledger, read the lake, add noise once, learn, publish."""
+    """Run a pipeline: debit the ledger, read the lake, add noise once, learn, publish.
+
+    With --resume and no pipeline, finish a run that had its grant when it was cut off, as `daskrado ledger show`
+    lists them: nothing more is debited, and noise is never drawn twice for one grant.
+    """
     from daskrado.cluster import cluster_config
+    from daskrado.errors import UsageError
     from daskrado.runs.kinds import load_job
 
     where = cluster_config(workers, cluster) if workers is not None or cluster is not None else None
+    if unfinished is not None:
+        if pipeline is not None or output is not None or overwrite:
+            raise UsageError(
+                "--resume takes the pipeline and the output of the run it finishes: give nothing but RUN"
+            )
+        _finish(unfinished, where, ledger)
+        return
+    if pipeline is None:
+        raise UsageError("give a pipeline file, or --resume RUN")
     job = load_job(pipeline).overridden(where, output)
     with progress_bar("collect") as progress:
         lines = job.run(overwrite=overwrite, ledger_path=ledger, progress=progress)
     for line in lines:
+        click.echo(line)
+
+
+def _finish(unfinished: str, where: ClusterConfig | None, ledger: Path | None) -> None:
+    from daskrado.runs.job import resume
+    from daskrado.runs.show import run_lines
+
+    with progress_bar("collect") as progress:
+        result = resume(unfinished, cluster=where, ledger_path=ledger, progress=progress)
+    for line in run_lines(result):
         click.echo(line)
 
 

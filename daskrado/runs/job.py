@@ -12,8 +12,8 @@ from typing import Any
 
 import pandas as pd
 
-from daskrado.cluster import connect
-from daskrado.errors import LedgerError
+from daskrado.cluster import ClusterConfig, connect
+from daskrado.errors import DataError, LedgerError, PublishError
 from daskrado.lake.collect import collect
 from daskrado.lake.publish import check_free, new_folder
 from daskrado.lake.scan import Lake, open_lake
@@ -21,6 +21,7 @@ from daskrado.lake.seeds import SignatureKey
 from daskrado.models import LinearModel
 from daskrado.privacy.ledger import Grant, Ledger
 from daskrado.release import Release, release, release_without_privacy
+from daskrado.runs.journal import Journal, new_journal, unfinished_run
 from daskrado.runs.pipeline import Pipeline, RadoStatistic, default_ledger
 from daskrado.runs.plan import Plan, make_plan
 from daskrado.runs.report import write_artefacts
@@ -59,35 +60,117 @@ def run(
 ) -> RunResult:
     """Run a pipeline: the ledger is debited before any row is read, noise is drawn once, the rest is post-processing.
 
-    Whatever fails before the noise is drawn gives the grant back; a killed process leaves it charged.
+    Whatever fails before the noise is drawn gives the grant back; a killed process leaves it charged, and
+    :func:`resume` finishes what it had begun.
     """
     plan = make_plan(pipeline)
     if write:
         check_free(pipeline.output, overwrite=overwrite)
     clock = _Clock()
+    identifier = uuid.uuid4().hex
     with _ledger(plan, ledger_path) as ledger:
-        with clock("scan"):
-            by_record = pipeline.domain.id is not None and plan.statistic.needs_seeds
-            lake = open_lake(pipeline.lake, pipeline.domain, ids=by_record)
-            plan.lattice.guard(lake.rows, plan.statistic.largest_per_row(plan.lattice))
-        identifier = uuid.uuid4().hex
-        released, budget, notes = _release(plan, lake, ledger, identifier, clock, progress)
+        lake = _scan(plan, clock)
+        journalled = (
+            new_journal(ledger, identifier, plan, overwrite=overwrite) if ledger is not None and write else None
+        )
+        with journalled or contextlib.nullcontext() as journal:
+            released, budget, notes = _release(plan, lake, ledger, identifier, clock, progress, journal)
+            rows = lake.rows if pipeline.rows_public else None
+            return _publish(plan, identifier, released, budget, clock, rows, notes, overwrite, write, journal)
+
+
+def resume(
+    identifier: str,
+    *,
+    cluster: ClusterConfig | None = None,
+    ledger_path: str | Path | None = None,
+    progress: Progress | None = None,
+) -> RunResult:
+    """Finish a run that had its grant but published nothing: no second debit, and no second draw of noise.
+
+    A run that was cut off before its noise was drawn reads the lake again and spends the grant it had; one that was
+    cut off later publishes the release it had kept.
+    """
+    with (
+        Ledger.open(ledger_path or default_ledger(), create=False) as ledger,
+        unfinished_run(ledger, identifier) as left,
+    ):
+        journal = left.journal
+        pipeline = journal.pipeline if cluster is None else journal.pipeline.model_copy(update={"cluster": cluster})
+        plan = make_plan(pipeline)
+        check_free(pipeline.output, overwrite=journal.overwrite)
+        clock = _Clock()
+        grant = left.grant(ledger)
+        if plan.mechanism is None or plan.mechanism.event != grant.event:
+            raise LedgerError(
+                f"run {journal.run}: its grant is for {grant.event}, which is not what its pipeline costs"
+            )
+        kept = journal.kept(plan)
+        if kept is not None:
+            released, rows = kept
+            budget = budget_facts(ledger, grant)
+            notes: tuple[str, ...] = ("resumed: published the release that the interrupted run had drawn",)
+        else:
+            lake = _scan(plan, clock)
+            if lake.fingerprint != left.entry.fingerprint:
+                raise DataError(
+                    f"{pipeline.lake}: the lake changed since run {journal.run} got its grant; run the pipeline again"
+                )
+            released, budget, _ = _release(plan, lake, ledger, journal.run, clock, progress, journal, grant)
+            rows = lake.rows if pipeline.rows_public else None
+            notes = ("resumed: the interrupted run had drawn nothing; its grant was used, nothing more was debited",)
+        return _publish(plan, journal.run, released, budget, clock, rows, notes, journal.overwrite, True, journal)
+
+
+def _scan(plan: Plan, clock: _Clock) -> Lake:
+    with clock("scan"):
+        domain = plan.pipeline.domain
+        lake = open_lake(plan.pipeline.lake, domain, ids=domain.id is not None and plan.statistic.needs_seeds)
+        plan.lattice.guard(lake.rows, plan.statistic.largest_per_row(plan.lattice))
+    return lake
+
+
+def _publish(
+    plan: Plan,
+    identifier: str,
+    released: Release,
+    budget: dict[str, Any],
+    clock: _Clock,
+    rows: int | None,
+    notes: tuple[str, ...],
+    overwrite: bool,
+    write: bool,
+    journal: Journal | None,
+) -> RunResult:
+    """Learn from the release and write the artefacts: post-processing, which may be repeated."""
+    pipeline = plan.pipeline
     with clock("learn"):
         weights, details = plan.learner.fit(released)
         model = LinearModel(pipeline.domain, weights, plan.statement, plan.learner.name, details)
-    public_rows = not pipeline.private or (pipeline.protect is not None and pipeline.protect.relation.rows_public)
-    result = RunResult(
-        plan, identifier, model, released, budget, clock.seconds, lake.rows if public_rows else None, notes
-    )
+    result = RunResult(plan, identifier, model, released, budget, clock.seconds, rows, notes)
     if write:
-        with new_folder(pipeline.output, overwrite=overwrite) as folder:
-            write_artefacts(result, folder)
+        try:
+            with new_folder(pipeline.output, overwrite=overwrite) as folder:
+                write_artefacts(result, folder)
+        except OSError as error:
+            rest = "" if journal is None else f"; the release is kept: daskrado run --resume {identifier[:12]}"
+            raise PublishError(f"{error.filename or pipeline.output}: {error.strerror or error}{rest}") from error
+    if journal is not None:
+        journal.forget()
     return result
 
 
 def _release(
-    plan: Plan, lake: Lake, ledger: Ledger | None, identifier: str, clock: _Clock, progress: Progress | None
+    plan: Plan,
+    lake: Lake,
+    ledger: Ledger | None,
+    identifier: str,
+    clock: _Clock,
+    progress: Progress | None,
+    journal: Journal | None,
+    grant: Grant | None = None,
 ) -> tuple[Release, dict[str, Any], tuple[str, ...]]:
+    """Reserve (unless an earlier process did), collect, spend, draw, keep."""
     pipeline = plan.pipeline
     with connect(pipeline.cluster, lake.size) as client:
 
@@ -105,21 +188,35 @@ def _release(
 
         if ledger is None or plan.mechanism is None:
             return release_without_privacy(gather()), {}, ()
-        notes = _first_limit(plan, ledger)
-        assert plan.statement.relation is not None
-        grant = ledger.reserve(
-            pipeline.dataset,
-            plan.statement.relation,
-            plan.mechanism.event,
-            theorem=plan.statement.theorem,
-            run=identifier,
-            fingerprint=lake.fingerprint,
-        )
+        notes: tuple[str, ...] = ()
+        if grant is None:
+            notes = _first_limit(plan, ledger)
+            assert plan.statement.relation is not None
+            grant = ledger.reserve(
+                pipeline.dataset,
+                plan.statement.relation,
+                plan.mechanism.event,
+                theorem=plan.statement.theorem,
+                run=identifier,
+                fingerprint=lake.fingerprint,
+            )
         with _void_unless_spent(ledger, grant):
             summary = gather()
             with clock("release"):
                 released = release(summary, plan.mechanism, ledger, grant, plan.statement)
+                notes += _keep(journal, released, lake.rows if pipeline.rows_public else None)
         return released, budget_facts(ledger, grant), notes
+
+
+def _keep(journal: Journal | None, released: Release, rows: int | None) -> tuple[str, ...]:
+    """Keep the release until it is published. A disk that fails here is no reason to lose what was paid for."""
+    if journal is None:
+        return ()
+    try:
+        journal.keep(released, rows)
+    except OSError as error:
+        return (f"the release could not be kept in {journal.path.parent} ({error.strerror})",)
+    return ()
 
 
 @contextlib.contextmanager

@@ -201,6 +201,11 @@ class Pipeline(Frozen):
             )
 
     @property
+    def rows_public(self) -> bool:
+        """Whether the relation leaves the number of rows public; it is of a baseline."""
+        return not self.private or (self.protect is not None and self.protect.relation.rows_public)
+
+    @property
     def noise(self) -> str:
         """The mechanism's name: as given, else gaussian with a delta and laplace without one."""
         assert self.budget is not None

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from daskrado.privacy.ledger import Ledger, Remaining
 from daskrado.runs.job import RunResult
+from daskrado.runs.journal import unfinished
 from daskrado.runs.plan import Plan, hint
 from daskrado.runs.report import signal_and_noise
 
@@ -69,3 +70,5 @@ def ledger_lines(ledger: Ledger) -> Iterator[str]:
         charged = f"{float(row.charged.epsilon):.4g} at that delta ({row.charged.method}; {counts or 'no entry'})"
         yield f"  charged epsilon {charged}"
         yield f"  left    epsilon {float(row.left.epsilon):.4g} for one more pure release"
+    for run, what in unfinished(ledger):
+        yield f"run {run} is {what}"

@@ -1,0 +1,152 @@
+"""Runs that are cut off: no second debit, no second draw, and the answer that was paid for is not lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from daskrado.domain import Domain
+from daskrado.errors import DataError, LedgerError, UsageError
+from daskrado.lake.make import make_lake
+from daskrado.models import LinearModel
+from daskrado.privacy.ledger import Ledger
+from daskrado.relations import Relation
+from daskrado.runs.job import resume
+from daskrado.runs.show import ledger_lines
+
+Clinic = Callable[..., tuple[Path, Domain]]
+KILL = "lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)"
+
+
+def cut_off(lake: Path, out: Path, patch: str, *, relation: str = "add_remove") -> None:
+    """Run in a process of its own that kills itself at the moment that ``patch`` arranges."""
+    code = (
+        "import os, signal, daskrado, daskrado.runs.job, daskrado.release, daskrado.runs.journal\n"
+        f"{patch}\n"
+        f"daskrado.fit({str(lake)!r}, {str(lake) + '.yaml'!r}, dataset='clinic', epsilon=1.0, delta=1e-6, "
+        f"relation={relation!r}, first_limit=(20.0, 1e-5), output={str(out)!r}, workers=0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=os.environ, capture_output=True, timeout=60, text=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+
+
+def entries(ledger: Path) -> list[Any]:
+    with Ledger.open(ledger, create=False) as opened:
+        return opened.entries()
+
+
+def test_killed_before_the_draw_the_run_finishes_on_its_own_grant(
+    clinic: Clinic, own_ledger: Path, tmp_path: Path
+) -> None:
+    path, _ = clinic(3000, 3)
+    cut_off(path, tmp_path / "out", f"daskrado.runs.job.collect = {KILL}")
+    (entry,) = entries(own_ledger)
+    assert entry.state == "reserved"
+    before = Ledger.open(own_ledger).spent("clinic", Relation.ADD_REMOVE)
+    assert any(f"daskrado run --resume {entry.run[:12]}" in line for line in ledger_lines(Ledger.open(own_ledger)))
+    result = resume(entry.run[:12])
+    assert result.run == entry.run
+    assert [(e.id, e.state) for e in entries(own_ledger)] == [(entry.id, "spent")]
+    assert Ledger.open(own_ledger).spent("clinic", Relation.ADD_REMOVE) == before
+    assert "nothing more was debited" in json.loads((tmp_path / "out" / "manifest.json").read_text())["notes"][0]
+    assert (LinearModel.load(tmp_path / "out" / "model.json").weights == result.model.weights).all()
+    with pytest.raises(UsageError, match="nothing left to finish"):
+        resume(entry.run)
+
+
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+def test_killed_after_the_draw_exactly_that_draw_is_published(
+    clinic: Clinic, own_ledger: Path, tmp_path: Path, relation: str
+) -> None:
+    path, _ = clinic(3000, 3)
+    seen = tmp_path / "drawn.npy"
+    patch = (  # after the noise is drawn the process notes what it drew, and dies when it begins to publish
+        "import numpy as np\nkeep = daskrado.runs.journal.Journal.keep\n"
+        f"def noted(self, released, rows):\n    np.save({str(seen)!r}, released.values['mean'])\n"
+        "    keep(self, released, rows)\n"
+        f"daskrado.runs.journal.Journal.keep = noted\ndaskrado.runs.job.write_artefacts = {KILL}\n"
+    )
+    cut_off(path, tmp_path / "out", patch, relation=relation)
+    (entry,) = entries(own_ledger)
+    assert entry.state == "spent"
+    assert not (tmp_path / "out").exists()
+    lake = path.rename(path.with_name("away"))  # the rows are not needed any more
+    try:
+        result = resume(entry.run)
+    finally:
+        lake.rename(path)
+    assert np.array_equal(result.release.values["mean"], np.load(seen))
+    assert result.rows == (None if relation == "add_remove" else 3000)
+    assert [(e.id, e.state) for e in entries(own_ledger)] == [(entry.id, "spent")]
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["manifest.json", "model.json", "report.html"]
+    assert list(own_ledger.with_name(own_ledger.name + ".runs").iterdir()) == []
+
+
+def test_killed_between_spending_and_keeping_noise_is_not_drawn_again(
+    clinic: Clinic, own_ledger: Path, tmp_path: Path
+) -> None:
+    path, _ = clinic(3000, 3)
+    cut_off(path, tmp_path / "out", f"daskrado.release._publish = {KILL}")
+    (entry,) = entries(own_ledger)
+    assert entry.state == "spent"
+    for _ in range(2):
+        with pytest.raises(LedgerError, match="noise is never drawn twice"):
+            resume(entry.run)
+    assert entries(own_ledger) == [entry]
+    assert not (tmp_path / "out").exists()
+    assert any("its release was lost" in line for line in ledger_lines(Ledger.open(own_ledger)))
+
+
+def test_two_resumed_runs_draw_once(clinic: Clinic, own_ledger: Path, tmp_path: Path) -> None:
+    path, _ = clinic(3000, 3)
+    cut_off(path, tmp_path / "out", f"daskrado.runs.job.collect = {KILL}")
+    (entry,) = entries(own_ledger)
+    command = [sys.executable, "-c", "from daskrado.cli import main; main()", "run", "--resume", entry.run]
+    racers = [
+        subprocess.Popen(command, env=os.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    ends = [(racer.communicate(timeout=60), racer.returncode) for racer in racers]
+    assert sorted(code for _, code in ends)[0] == 0
+    assert [code for _, code in ends].count(0) == 1, ends
+    for (_, err), code in ends:
+        if code:
+            assert len(err.strip().splitlines()) == 1
+            assert "still at work" in err or "nothing left to finish" in err or "cannot be read" in err
+    assert [(e.id, e.state) for e in entries(own_ledger)] == [(entry.id, "spent")]
+
+
+def test_what_cannot_be_resumed_is_said_in_one_line(clinic: Clinic, own_ledger: Path, tmp_path: Path) -> None:
+    make_lake(tmp_path / "lake", rows=2000, features=12, partitions=2, seed=3)
+    cut_off(tmp_path / "lake", tmp_path / "out", f"daskrado.runs.job.collect = {KILL}")
+    (entry,) = entries(own_ledger)
+    with pytest.raises(UsageError, match="no such run"):
+        resume("feedbeef")
+    make_lake(tmp_path / "lake", rows=2100, features=12, partitions=2, seed=3, overwrite=True)
+    with pytest.raises(DataError, match="changed since run"):
+        resume(entry.run)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine.txt").write_text("mine")
+    with pytest.raises(UsageError, match="--overwrite"):
+        resume(entry.run)
+    assert [e.state for e in entries(own_ledger)] == ["reserved"]
+    opened = Ledger.open(own_ledger)
+    opened.void(_grant(opened, entry))
+    with pytest.raises(UsageError, match="gave its grant back"):
+        resume(entry.run)
+    assert list(own_ledger.with_name(own_ledger.name + ".runs").iterdir()) == []
+
+
+def _grant(ledger: Ledger, entry: Any) -> Any:
+    from daskrado.privacy.ledger import Grant
+
+    return Grant(entry.id, entry.dataset, entry.relation, entry.event, ledger.path, entry.run)
