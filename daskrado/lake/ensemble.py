@@ -1,0 +1,248 @@
+"""Teachers on a cluster: trained where their rows are gathered, kept in memory, asked for votes, never written."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import secrets
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from distributed import Client, as_completed
+from numpy.typing import NDArray
+
+from daskrado.errors import ClusterError, DataError
+from daskrado.lake.collect import FAN_IN, RETRIES, Progress, is_delayed, silent, without_delayed
+from daskrado.lake.scan import Lake
+from daskrado.lake.shards import LabelledRows
+from daskrado.lake.teachers import (
+    Course,
+    Trained,
+    add_ballots,
+    facts,
+    pick_aside,
+    piece,
+    split_rows,
+    train_group,
+    vote,
+)
+from daskrado.statistics.rados import mix
+from daskrado.statistics.votes import Votes
+
+WAVE_BYTES = 256 << 20  # encoded rows that a worker may hold between reading and training
+
+
+class Ensemble:
+    """Trained teachers. ``votes`` and ``error_units`` are private: they may only reach a mechanism."""
+
+    def __init__(self, course: Course, trained: Sequence[Any], client: Client | None) -> None:
+        self.course = course
+        self._trained = trained
+        self._client = client
+
+    def __repr__(self) -> str:
+        return f"<Ensemble of {self.course.sharding.count} teachers, private>"
+
+    def votes(self, queries: NDArray[np.float64]) -> Votes:
+        """How many teachers vote for each class on each query."""
+        classes = len(self.course.classes)
+        if self._client is None:
+            ballots = [vote(group, part, queries, classes) for group, part in self._pairs()]
+            return Votes(add_ballots(ballots).counts)
+        shared = self._client.scatter(queries, broadcast=False, hash=False)
+        mark = secrets.token_hex(6)
+        level = [
+            self._client.submit(
+                vote, group, part, shared, classes, key=f"daskrado-vote-{mark}-{i}", retries=RETRIES, pure=False
+            )
+            for i, (group, part) in enumerate(self._pairs())
+        ]
+        depth = 0
+        while len(level) > 1:
+            level = [
+                self._client.submit(
+                    add_ballots,
+                    level[i : i + FAN_IN],
+                    key=f"daskrado-ballots-{mark}-{depth}-{i}",
+                    retries=RETRIES,
+                    pure=False,
+                )
+                for i in range(0, len(level), FAN_IN)
+            ]
+            depth += 1
+        try:
+            return Votes(level[0].result().counts)
+        except BaseException:
+            with contextlib.suppress(Exception):
+                self._client.cancel(level, force=True)
+            raise
+
+    def error_units(self) -> int:
+        """Sum over teachers of the share that each gets wrong on the next shard of its group, in ERROR_UNITs.
+
+        Sensitivity
+            A record trains one teacher and examines one: two rates in [0, 1] move, so 2 ERROR_UNIT for every shard
+            that a protected unit reaches.
+        """
+        if self._client is None:
+            return sum(part.errors for part in self._trained)
+        return sum(fact[1] for fact in self._client.gather([self._client.submit(facts, t) for t in self._trained]))
+
+    def _pairs(self) -> Iterator[tuple[range, Any]]:
+        return zip(self.course.groups(), self._trained, strict=True)
+
+
+@contextlib.contextmanager
+def train(
+    course: Course, lake: Lake, *, client: Client | None = None, progress: Progress | None = None
+) -> Iterator[Ensemble]:
+    """Train every teacher and keep them for the duration of the block.
+
+    The lake is read in waves: one wave reads it once, keeps the rows of as many shards as fit in the workers' memory,
+    gathers them by shard and trains. So memory does not grow with the lake; a larger cluster needs fewer waves.
+    """
+    report = progress or silent
+    if client is None:
+        yield Ensemble(course, _train_here(course, lake, report), None)
+        return
+    held: list[Any] = []
+    try:
+        _train_on(client, course, lake, report, held)
+        yield Ensemble(course, held, client)
+    finally:
+        with contextlib.suppress(Exception):
+            client.cancel(held, force=True)
+
+
+def waves(course: Course, rows: int, workers: int) -> list[list[int]]:
+    """Indices of groups, cut so that the encoded rows of one wave fit in the workers' memory."""
+    groups = len(course.groups())
+    size = rows * (course.domain.width + 3) * 8
+    number = min(groups, max(1, math.ceil(size / (WAVE_BYTES * workers))))
+    edges = [groups * i // number for i in range(number + 1)]
+    return [list(range(a, b)) for a, b in itertools.pairwise(edges)]
+
+
+def _train_here(course: Course, lake: Lake, report: Progress) -> list[Trained]:
+    groups, trained = course.groups(), []
+    for wave in waves(course, lake.rows, 1):
+        chosen = [groups[i] for i in wave]
+        splits = []
+        for first, partition in _placed(lake):
+            content = partition.content.compute() if is_delayed(partition) else None
+            splits.append(split_rows(course, chosen, partition, first, content))
+        for at, group in enumerate(chosen):
+            part = train_group(course, group, [split[at] for split in splits])
+            if part.problems:
+                _complain(part.problems)
+            trained.append(part)
+            report(group.stop, course.sharding.count)
+    _check_rows(sum(part.rows for part in trained), course, lake)
+    return trained
+
+
+def _train_on(client: Client, course: Course, lake: Lake, report: Progress, held: list[Any]) -> None:
+    groups, mark, done, rows = course.groups(), secrets.token_hex(6), 0, 0
+    shared = client.scatter(course, broadcast=False, hash=False)
+    workers = max(1, len(client.scheduler_info()["workers"]))
+    for number, wave in enumerate(waves(course, lake.rows, workers)):
+        chosen = [groups[i] for i in wave]
+        splits = [
+            client.submit(
+                split_rows,
+                shared,
+                chosen,
+                without_delayed(partition),
+                first,
+                client.compute(partition.content) if is_delayed(partition) else None,
+                key=f"daskrado-split-{mark}-{number}-{i}-{partition.identity}",
+                retries=RETRIES,
+                pure=False,
+            )
+            for i, (first, partition) in enumerate(_placed(lake))
+        ]
+        sizes, reports = {}, []
+        for at, group in enumerate(chosen):
+            pieces = [
+                client.submit(piece, split, at, key=f"daskrado-piece-{mark}-{number}-{at}-{i}", pure=False)
+                for i, split in enumerate(splits)
+            ]
+            part = client.submit(
+                train_group,
+                shared,
+                group,
+                pieces,
+                key=f"daskrado-teachers-{mark}-{group.start}",
+                retries=RETRIES,
+                pure=False,
+            )
+            held.append(part)
+            fact = client.submit(facts, part, key=f"daskrado-facts-{mark}-{group.start}", pure=False)
+            sizes[fact.key] = len(group)
+            reports.append(fact)
+            del pieces
+        del splits
+        for future in as_completed(reports):
+            if future.status == "error":
+                error = future.exception()
+                raise ClusterError(f"a task failed {RETRIES + 1} times: {type(error).__name__}") from error
+            found, _, problems = future.result()
+            if problems:
+                _complain(problems)
+            rows += found
+            done += sizes[future.key]
+            report(done, course.sharding.count)
+    _check_rows(rows, course, lake)
+
+
+def _placed(lake: Lake) -> Iterator[tuple[int, Any]]:
+    first = 0
+    for partition in lake.partitions:
+        yield first, partition
+        first += partition.rows
+
+
+def _complain(problems: Sequence[str]) -> None:
+    more = f" (and {len(problems) - 3} more)" if len(problems) > 3 else ""
+    raise DataError("; ".join(problems[:3]) + more)
+
+
+def _check_rows(found: int, course: Course, lake: Lake) -> None:
+    if course.sharding.aside == 0 and found != lake.rows:
+        raise DataError("the lake changed while it was read: its rows are not those of its footers")
+
+
+def rows_aside(course: Course, lake: Lake, limit: int, *, client: Client | None = None) -> NDArray[np.float64]:
+    """Features of at most ``limit`` rows kept aside, in hash order. Their labels are dropped where they are read.
+
+    Only for a relation under which features are public.
+    """
+    if client is None:
+        found = [
+            pick_aside(course, p, at, limit, p.content.compute() if is_delayed(p) else None)
+            for at, p in _placed(lake)
+        ]
+    else:
+        found = client.gather(
+            [
+                client.submit(
+                    pick_aside,
+                    course,
+                    without_delayed(p),
+                    at,
+                    limit,
+                    client.compute(p.content) if is_delayed(p) else None,
+                    retries=RETRIES,
+                    pure=False,
+                )
+                for at, p in _placed(lake)
+            ]
+        )
+    problems = [part for part in found if isinstance(part, str)]
+    if problems:
+        _complain(problems)
+    rows = LabelledRows.joined([part for part in found if isinstance(part, LabelledRows)], course.domain.width)
+    ranks = np.argsort(mix(rows.order), kind="stable")[:limit]
+    return rows.x[ranks]

@@ -1,0 +1,150 @@
+"""Disjoint shards of a lake: which rows a teacher sees, decided by who or where a row is, never by what it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from daskrado.domain import Domain, Scalar
+from daskrado.encoding import Problem, encode_table, needed_columns, value_set
+from daskrado.errors import DataError, UsageError
+from daskrado.lake.seeds import SignatureKey, record_seeds
+from daskrado.lattice import row_norms
+from daskrado.statistics.rados import mix
+
+ASIDE = -1  # the shard number of rows that train nobody
+_CHUNK_ROWS = 32_768
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """k shards, and possibly a part of the rows kept aside as unlabelled queries.
+
+    ``by_id`` hashes the record id with a public key: adding or removing a record reaches one shard. Else shards are
+    dealt by position in the lake, which is sound where a row is replaced in its place. A row lies in exactly one
+    shard by construction: its number is one function of its id or its position.
+
+    Reference
+        Parallel composition needs an assignment that does not look at the content (McSherry 2009).
+    """
+
+    count: int
+    seed: int = 0
+    by_id: bool = True
+    aside: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.count <= 1_000_000:
+            raise UsageError(f"teachers.count must be between 1 and 1000000, got {self.count}")
+        if not 0 <= self.aside < 1:
+            raise UsageError(f"the share of rows kept aside must be at least 0 and below 1, got {self.aside}")
+
+    def order(self, ids: NDArray[Any] | None, first: int, rows: int) -> NDArray[np.uint64]:
+        """One number per row by which it is assigned and by which a shard's rows are sorted."""
+        if not self.by_id:
+            return np.arange(first, first + rows, dtype=np.uint64)
+        if ids is None:
+            raise UsageError("shards by record id need the domain's id column")
+        return record_seeds(SignatureKey.from_seed(self.seed).reveal(), ids)
+
+    def assign(self, order: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """The shard of each row, or ASIDE."""
+        shard = (order % np.uint64(self.count)).astype(np.int64)
+        if self.aside:
+            # Another hash of the same number, so that keeping rows aside does not empty some shards.
+            drawn = mix(order ^ np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(11)
+            shard[drawn < np.uint64(round(self.aside * 2**53))] = ASIDE
+        return shard
+
+
+@dataclass(frozen=True)
+class LabelledRows:
+    """Encoded, clipped rows with the index of their class, their shard and their order. Private."""
+
+    x: NDArray[np.float64]
+    y: NDArray[np.int64]
+    shard: NDArray[np.int64]
+    order: NDArray[np.uint64]
+
+    def __repr__(self) -> str:
+        return f"<LabelledRows of width {self.x.shape[1]}, private>"
+
+    def where(self, mask: NDArray[np.bool_]) -> LabelledRows:
+        """Some of the rows."""
+        return LabelledRows(self.x[mask], self.y[mask], self.shard[mask], self.order[mask])
+
+    @classmethod
+    def joined(cls, parts: Sequence[LabelledRows], width: int) -> LabelledRows:
+        """All rows of some blocks, sorted by shard and then by order: the same for any partitioning of the lake."""
+        none = np.empty(0, dtype=np.int64)
+        empty = cls(np.empty((0, width)), none, none, none.astype(np.uint64))
+        held = [part for part in parts if len(part.y)] or [empty]
+        x, y = np.concatenate([p.x for p in held]), np.concatenate([p.y for p in held])
+        shard, order = np.concatenate([p.shard for p in held]), np.concatenate([p.order for p in held])
+        ranks = np.lexsort((order, shard))
+        return cls(x[ranks], y[ranks], shard[ranks], order[ranks])
+
+
+def read_rows(
+    domain: Domain, classes: Sequence[Scalar], sharding: Sharding, partition: Any, first: int, content: Any
+) -> Iterator[LabelledRows]:
+    """Encode one partition block by block; ``first`` is its first row's position. Unusable rows are a DataError."""
+    columns = [*needed_columns(domain, label=False, ids=sharding.by_id), domain.label.column]
+    tables = partition.tables(columns) if content is None else [(0, content.select(columns))]
+    where = getattr(partition, "path", partition.name)
+    for _, table in tables:
+        encoded = encode_table(domain, table, label=False, ids=sharding.by_id)
+        labels = _class_indices(table, domain.label.column, classes, encoded.problems)
+        _refuse(where, encoded.problems)
+        for start in range(0, encoded.length, _CHUNK_ROWS):
+            stop = min(start + _CHUNK_ROWS, encoded.length)
+            x = np.ascontiguousarray(encoded.block(start, stop, np.empty((stop - start, domain.width), order="F")))
+            _refuse(where, encoded.problems)
+            ids = None if encoded.ids is None else encoded.ids[start:stop]
+            order = sharding.order(ids, first + start, stop - start)
+            yield LabelledRows(clipped(x, domain.norm_bound), labels[start:stop], sharding.assign(order), order)
+        first += encoded.length
+
+
+def clipped(x: NDArray[np.float64], bound: float) -> NDArray[np.float64]:
+    """Rows scaled down to the norm bound, in place."""
+    x *= (bound / np.maximum(row_norms(x), bound))[:, None]
+    return x
+
+
+def encode_queries(domain: Domain, table: pa.Table) -> NDArray[np.float64]:
+    """Public rows encoded and clipped as the teachers' rows are; a query that does not fit is a DataError."""
+    encoded = encode_table(domain, table, label=False)
+    _refuse("queries", encoded.problems)
+    x = np.empty((encoded.length, domain.width), order="F")
+    encoded.block(0, encoded.length, x)
+    _refuse("queries", encoded.problems)
+    return clipped(np.ascontiguousarray(x), domain.norm_bound)
+
+
+def _class_indices(
+    table: pa.Table, name: str, classes: Sequence[Scalar], problems: list[Problem]
+) -> NDArray[np.int64]:
+    column = table.column(name)
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    wanted = value_set(classes, column.type)
+    if wanted is None:
+        problems.append(Problem(name, f"is {column.type}, but the classes are {list(classes)}", 0))
+        return np.zeros(0, dtype=np.int64)
+    index = pc.index_in(column, value_set=wanted)
+    if index.null_count:
+        problems.append(Problem(name, f"label outside {list(classes)}", index.null_count))
+        return np.zeros(0, dtype=np.int64)
+    return np.asarray(index.to_numpy()).astype(np.int64)
+
+
+def _refuse(where: str, problems: list[Problem]) -> None:
+    if problems:
+        raise DataError("; ".join(f"{where}: {problem}" for problem in problems[:3]))
