@@ -14,7 +14,7 @@ from distributed import Client, as_completed
 from numpy.typing import NDArray
 
 from daskrado.errors import ClusterError, DataError
-from daskrado.lake.collect import FAN_IN, RETRIES, Progress, is_delayed, silent, without_delayed
+from daskrado.lake.collect import FAN_IN, RETRIES, Progress, is_delayed, without_delayed
 from daskrado.lake.scan import Lake
 from daskrado.lake.shards import LabelledRows
 from daskrado.lake.teachers import (
@@ -103,7 +103,7 @@ def train(
     The lake is read in waves: one wave reads it once, keeps the rows of as many shards as fit in the workers' memory,
     gathers them by shard and trains. So memory does not grow with the lake; a larger cluster needs fewer waves.
     """
-    report = progress or silent
+    report = progress or _silent
     if client is None:
         yield Ensemble(course, _train_here(course, lake, report), None)
         return
@@ -246,3 +246,8 @@ def rows_aside(course: Course, lake: Lake, limit: int, *, client: Client | None 
     rows = LabelledRows.joined([part for part in found if isinstance(part, LabelledRows)], course.domain.width)
     ranks = np.argsort(mix(rows.order), kind="stable")[:limit]
     return rows.x[ranks]
+
+
+def _silent(done: int, total: int) -> None:
+    """No progress wanted."""
+    del done, total

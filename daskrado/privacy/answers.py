@@ -17,7 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskrado.errors import UsageError
-from daskrado.privacy.accountant import ApproximateEvent, Event, PureEvent, ZcdpEvent, compose, exact_delta, exact_epsilon, zcdp_rho
+from daskrado.privacy.accountant import (
+    ApproximateEvent,
+    Event,
+    PureEvent,
+    ZcdpEvent,
+    compose,
+    exact_delta,
+    exact_epsilon,
+    zcdp_rho,
+)
 from daskrado.privacy.composition import Parts, basic, optimal
 from daskrado.privacy.noise import discrete_gaussian, discrete_laplace
 from daskrado.privacy.sparse_vector import Engine, SparseVector, largest_fraction
@@ -92,7 +101,8 @@ class Answering(ABC):
         return least(lambda margin: self.chance(margin) >= wanted, 1 << 40)
 
     def close(self) -> None:
-        """Let go of files."""
+        """Let go of files; most mechanisms hold none."""
+        return
 
 
 class Stability(Answering):
@@ -152,16 +162,16 @@ class Stability(Answering):
 class SparseVotes(Answering):
     """A label is released iff the noisy distance exceeds a noisy threshold; only refusals are paid for.
 
-    At most T instances of the sparse-vector engine, whose rare answer is the refusal, cost epsilon_0 each; epsilon_0 is
-    the largest whose T-fold composition costs (epsilon, delta / 2). The threshold w is the least with
+    At most T instances of the sparse-vector engine, whose rare answer is the refusal, cost epsilon_0 each; epsilon_0
+    is the largest whose T-fold composition costs (epsilon, delta / 2). The threshold w is the least with
     T P(Lap(b_q) - Lap(b_t) > w) <= delta / 2.
 
     Sensitivity
-        ``votes.distance`` moves by 1, so the stream of answered/refused is that of the engine. The label itself differs
-        between neighbours only on queries of distance 0 on both sides. Until the first of these is answered, each
-        one asked ends its instance with a refusal: so at most one is put to each fresh threshold, and it is answered
-        with probability at most P(Lap(b_q) - Lap(b_t) > w), whatever was asked before. The union is over T, not over
-        the m queries.
+        ``votes.distance`` moves by 1, so the stream of answered/refused is that of the engine. The label itself
+        differs between neighbours only on queries of distance 0 on both sides. Until the first of these is answered,
+        each one asked ends its instance with a refusal: so at most one is put to each fresh threshold. The noise of
+        that query is independent of the threshold and of all before it, so it is answered with probability at most
+        P(Lap(b_q) - Lap(b_t) > w), whatever was asked before. The union is over T, not over the m queries.
 
     ``published`` takes the constants, the distance and the T + 1 instances of the paper instead. That distance
     has sensitivity 2 (for each changed teacher) and may be 1 where a label flips; the cost is computed from that, and
@@ -173,7 +183,9 @@ class SparseVotes(Answering):
     """
 
     name: ClassVar[Name] = "sparse_vector"
-    theorem: ClassVar[str] = "distance to instability with sparse vector (Bassily, Thakkar and Thakurta 2018), repaired"
+    theorem: ClassVar[str] = (
+        "distance to instability with sparse vector (Bassily, Thakkar and Thakurta 2018), repaired"
+    )
 
     def __init__(self, terms: Terms, journal: Path | None = None) -> None:
         super().__init__(terms)
@@ -228,8 +240,8 @@ class SparseVotes(Answering):
 class GaussianVotes(Answering):
     """The class with most noisy votes: never a refusal, every query is paid for.
 
-    Two classes: sign(v_1 - v_0 + N(0, s^2)); more: the largest of v_c + N(0, s^2 / 2). With discrete Gaussian noise one
-    query is ((2 c)^2 / (2 s^2))-zCDP, m of them rho = 2 c^2 m / s^2, the largest that (epsilon, delta) allows.
+    Two classes: sign(v_1 - v_0 + N(0, s^2)); more: the largest of v_c + N(0, s^2 / 2). With discrete Gaussian noise
+    one query is ((2 c)^2 / (2 s^2))-zCDP, m of them rho = 2 c^2 m / s^2, the largest that (epsilon, delta) allows.
 
     Sensitivity
         c changed votes move v_1 - v_0 by 2 c, and the vector of votes by at most sqrt(2) c in L2 norm.
@@ -239,7 +251,9 @@ class GaussianVotes(Answering):
     """
 
     name: ClassVar[Name] = "gaussian"
-    theorem: ClassVar[str] = "discrete Gaussian noise on votes (Papernot et al. 2018; Canonne, Kamath and Steinke 2020)"
+    theorem: ClassVar[str] = (
+        "discrete Gaussian noise on votes (Papernot et al. 2018; Canonne, Kamath and Steinke 2020)"
+    )
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
@@ -295,7 +309,7 @@ def _published(terms: Terms, half: Fraction) -> tuple[SparseVector, int]:
     slips = plan.instances * plan.crossing(threshold - (moves - 1))
     if total > exact_epsilon(terms.epsilon) or slips > half:
         raise UsageError(
-            f"as_published: the paper's constants give epsilon {float(total):.4g} and a slip of {slips:.3g} for "
-            f"{terms.refusals} refusals, above epsilon {terms.epsilon:g} and delta/2 {float(half):.3g}; use constants: exact"
+            f"constants as_published: {terms.refusals} refusals cost epsilon {float(total):.4g} and a slip of "
+            f"{slips:.3g}, above epsilon {terms.epsilon:g} and half of delta {terms.delta:g}; use constants: exact"
         )
     return plan, threshold

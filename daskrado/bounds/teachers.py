@@ -1,0 +1,141 @@
+"""How many teachers, queries and refusals: what public facts say about private answers before anything is spent."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.special import gammaln, xlog1py, xlogy
+
+from daskrado.errors import UsageError
+from daskrado.privacy.answers import Answering, Name, Terms, answering
+from daskrado.privacy.vote_laws import least
+
+CONFIDENCE = 0.99  # with which a query of the needed margin is answered rightly
+HOPELESS = 0.9  # a plan under which unanimous teachers are heard less often than this is refused
+MECHANISMS: tuple[Name, ...] = ("gaussian", "sparse_vector", "stability")
+
+
+def published_teachers(queries: int, refusals: int, epsilon: float, delta: float, beta: float = 0.05) -> int:
+    """k = 34 sqrt(2) lambda ln(4 m T / min(delta, beta / 2)), rounded up; lambda = sqrt(32 T ln(2 / delta)) / epsilon.
+
+    Reference
+        Bassily, Thakkar and Thakurta (2018), algorithm 2. Privacy holds for any k: k is a matter of accuracy.
+    """
+    scale = math.sqrt(32 * refusals * math.log(2 / delta)) / epsilon
+    return math.ceil(34 * math.sqrt(2) * scale * math.log(4 * queries * refusals / min(delta, beta / 2)))
+
+
+def theorem_refusals(error: float, queries: int, beta: float = 0.05) -> int:
+    """T = 3 (e m + sqrt(e m ln(m / beta) / 2)), rounded up, for teachers of error e = gamma + alpha.
+
+    Teachers that err on at most B queries each disagree by more than a third on at most 3 B of them.
+
+    Reference
+        Bassily, Thakkar and Thakurta (2018), theorem 3.2 and lemma 3.3.
+    """
+    if not (0 <= error <= 1 and 0 < beta < 1):
+        raise UsageError(f"an error rate lies in [0, 1] and beta in (0, 1), got {error} and {beta}")
+    mistakes = error * queries
+    needed = 3 * (mistakes + math.sqrt(mistakes * math.log(queries / beta) / 2))
+    return min(queries, max(1, math.ceil(needed)))
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What to expect of one mechanism; probabilities assume teachers that err independently."""
+
+    name: Name
+    margin: int  # votes between the two classes for an answer that is right with probability CONFIDENCE
+    teachers: int  # that give this margin at the assumed agreement
+    unanimous: float  # probability that teachers who all agree are heard
+    answered: float  # expected share of queries that get an answer
+    right: float  # expected share of queries that get the answer of most teachers' class
+
+
+def forecast(mechanism: Answering, teachers: int, agreement: float) -> Forecast:
+    """Exact sums over the binomial law of the votes of ``teachers`` that each are right with chance ``agreement``."""
+    if not 0.5 < agreement <= 1:
+        raise UsageError(
+            f"agreement is the share of teachers with the same answer, above 1/2 and at most 1, got {agreement}"
+        )
+    margin = mechanism.needed_margin(CONFIDENCE)
+    assert margin is not None
+    spread = math.sqrt(teachers * agreement * (1 - agreement))
+    low = max(0, math.floor(teachers * agreement - 9 * spread - 1))
+    high = min(teachers, math.ceil(teachers * agreement + 9 * spread + 1))
+    votes = np.arange(low, high + 1)
+    logs = gammaln(teachers + 1) - gammaln(votes + 1) - gammaln(teachers - votes + 1)
+    chances = np.exp(logs + xlogy(votes, agreement) + xlog1py(teachers - votes, -agreement))
+    differences = (2 * votes - teachers).tolist()
+    if mechanism.name == "gaussian":
+        answered = 1.0
+        right = float(chances @ np.array([mechanism.chance(d) for d in differences]))
+    else:
+        heard = np.array([mechanism.chance(abs(d)) for d in differences])
+        answered = float(chances @ heard)
+        right = float(chances @ (heard * (np.array(differences) > 0)))
+    return Forecast(
+        mechanism.name,
+        margin,
+        math.ceil(margin / (2 * agreement - 1)),
+        mechanism.chance(teachers),
+        answered,
+        right,
+    )
+
+
+def compare(terms: Terms, teachers: int, agreement: float) -> list[Forecast]:
+    """All three mechanisms under the same terms, the best first."""
+    found = [forecast(answering(name, replace(terms, published=False)), teachers, agreement) for name in MECHANISMS]
+    return sorted(found, key=lambda one: (-one.right, one.teachers))
+
+
+def what_would_work(name: Name, terms: Terms, teachers: int, agreement: float) -> str:
+    """For a hopeless plan: the teachers, the queries or the epsilon that would make it hopeful, all else equal."""
+    mechanism = answering(name, terms)
+    margin = mechanism.needed_margin(CONFIDENCE)
+    assert margin is not None
+    said = [f"{math.ceil(margin / (2 * agreement - 1)):,} teachers at {agreement:.0%} agreement"]
+    votes = max(1, math.floor(teachers * (2 * agreement - 1)))
+
+    def enough(changed: Terms) -> bool:
+        return answering(name, changed).chance(votes) >= CONFIDENCE
+
+    def fewer(queries: int) -> Terms:
+        return replace(terms, queries=queries, refusals=min(terms.refusals, queries))
+
+    if (most := _largest(lambda m: enough(fewer(m)), terms.queries)) is not None:
+        said.append(f"at most {most:,} queries")
+    if name == "sparse_vector" and (
+        (most := _largest(lambda t: enough(replace(terms, refusals=t)), terms.refusals)) is not None
+    ):
+        said.append(f"at most {most:,} refusals")
+    tenths = least(lambda e: e > 0 and enough(replace(terms, epsilon=e / 10)), 500)
+    if tenths is not None:
+        said.append(f"epsilon {tenths / 10:g}")
+    return ", or ".join(said)
+
+
+def _largest(good: Callable[[int], bool], most: int) -> int | None:
+    """The largest integer in 1..most that is good, where small ones are; None if 1 is not."""
+    bad = least(lambda n: n > 0 and not good(n), most)
+    return most if bad is None else (bad - 1 or None)
+
+
+def refuse_if_hopeless(mechanism: Answering, teachers: int, agreement: float) -> None:
+    """Refuse terms under which even unanimous teachers would rarely be heard, with the numbers that would work."""
+    if (heard := mechanism.chance(teachers)) < HOPELESS:
+        raise UsageError(
+            f"hopeless plan: {teachers:,} teachers who all agree would be heard with probability {heard:.3g} "
+            f"({mechanism.name}, {mechanism.terms.queries:,} queries, epsilon {mechanism.terms.epsilon:g}); it would "
+            f"work with {what_would_work(mechanism.name, mechanism.terms, teachers, agreement)}"
+        )
+
+
+def rows_per_teacher(rows: int, teachers: int, features: int) -> str:
+    """What a shard holds, against the number of features it has to learn about."""
+    each = rows / teachers
+    return f"{each:,.1f} rows per teacher for {features} features ({each / features:.2g} rows per feature)"

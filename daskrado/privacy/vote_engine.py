@@ -1,0 +1,269 @@
+"""The engine that answers queries from teachers' votes: one for a data set, on disk, debited once.
+
+Its journal holds public facts only: which queries were asked (as digests) and what was answered. A query that was
+answered is never answered anew; one that a crash swallowed stays paid for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskrado.errors import LedgerError, UsageError
+from daskrado.privacy.accountant import Event, PureEvent
+from daskrado.privacy.answer_journal import Journal
+from daskrado.privacy.answers import REFUSED, Answering
+from daskrado.privacy.ledger import Grant, Ledger, State
+from daskrado.privacy.noise import discrete_laplace
+from daskrado.relations import Relation
+from daskrado.statistics.votes import Votes
+
+UNANSWERED = -2  # the engine stopped before it came to this query
+BATCH = 1024  # queries between two writes of the journal
+
+
+@dataclass(frozen=True)
+class Owner:
+    """On whose budget an engine runs."""
+
+    ledger: Ledger
+    dataset: str
+    relation: Relation
+    theorem: str
+    fingerprint: str
+    run: str
+
+    def reserve(self, event: Event) -> Grant:
+        """Debit the ledger."""
+        return self.ledger.reserve(
+            self.dataset, self.relation, event, theorem=self.theorem, run=self.run, fingerprint=self.fingerprint
+        )
+
+
+class VoteEngine:
+    """Adaptive queries, each answered once; stops after the last query or refusal it was granted."""
+
+    def __init__(self, owner: Owner, journal: Journal, path: Path, event: Event) -> None:
+        self.path = path
+        self._owner = owner
+        self._journal = journal
+        self._asked = sum(note.get("asked", 0) for note in journal.notes)
+        self._answers: dict[str, int] = {}
+        for note in journal.notes:
+            self._answers |= note.get("answers", {})
+        self._answering: Answering | None = None
+        self._new: list[Grant] = []
+        self._grant = self._granted("answers", event)
+
+    def __repr__(self) -> str:
+        return f"<VoteEngine: {self._asked} queries asked>"
+
+    @property
+    def grant(self) -> Grant:
+        """What pays for the answers."""
+        return self._grant
+
+    @property
+    def state_path(self) -> Path:
+        """Where a mechanism may keep public state of its own."""
+        return self.path.with_suffix(".instances")
+
+    def use(self, answering: Answering) -> None:
+        """Answer by this mechanism, which must cost what was reserved."""
+        if answering.event != self._grant.event:
+            raise ValueError("the grant was reserved for another event than this mechanism's")
+        self._answering = answering
+
+    @property
+    def answering(self) -> Answering:
+        """The mechanism in use."""
+        assert self._answering is not None
+        return self._answering
+
+    @property
+    def left(self) -> int:
+        """How many new queries it still takes."""
+        return 0 if self.answering.halted else self.answering.terms.queries - self._asked
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Public counts over its whole life."""
+        given = list(self._answers.values())
+        refused = given.count(REFUSED)
+        return {"asked": self._asked, "answered": len(given) - refused, "refused": refused}
+
+    def known(self, digests: Sequence[str]) -> bool:
+        """Whether all of these have their answer already, so that no teacher is needed."""
+        return all(digest in self._answers for digest in digests)
+
+    def ask(self, digests: Sequence[str], vote: Callable[[NDArray[np.int64]], Votes]) -> NDArray[np.int64]:
+        """A class index, REFUSED or UNANSWERED for each query.
+
+        ``vote`` gives the votes on the queries at some positions; it is called for new queries only. A query asked
+        before gets its old answer back, at no cost.
+        """
+        places: dict[str, int] = {}
+        for at, digest in enumerate(digests):
+            if digest not in self._answers:
+                places.setdefault(digest, at)
+        names = list(places)
+        if names and len(names) > self.left:
+            raise UsageError(
+                f"{len(names)} new queries, but the engine of {self._owner.dataset!r} has {self.left} left of "
+                f"{self.answering.terms.queries}; ask fewer, or open the next engine (answers.engine) with more"
+            )
+        for start in range(0, len(names), BATCH):
+            if self.answering.halted:
+                break
+            self._answer(names[start : start + BATCH], places, vote)
+        if names and self.left == 0:
+            self._journal.note({"finished": True})
+        return np.array([self._answers.get(digest, UNANSWERED) for digest in digests], dtype=np.int64)
+
+    def _answer(self, batch: list[str], places: dict[str, int], vote: Callable[[NDArray[np.int64]], Votes]) -> None:
+        votes = vote(np.array([places[name] for name in batch], dtype=np.int64))
+        self._journal.note({"asked": len(batch)})  # a crash from here on leaves them paid for
+        self._asked += len(batch)
+        self._spend(self._grant)
+        labels = self.answering.release(votes.counts)
+        given = {name: int(label) for name, label in zip(batch, labels, strict=False)}
+        self._journal.note({"answers": given})
+        self._answers |= given
+
+    def error_rate(self, measure: Callable[[], int], unit: int, teachers: int, changed: int, epsilon: float) -> float:
+        """The teachers' mean error, released once with discrete Laplace noise and kept.
+
+        ``measure`` gives the sum over teachers of an error rate in [0, 1], in whole ``unit``s.
+
+        Sensitivity
+            A record trains one teacher and examines one: two rates move by at most 1 each, for each of the
+            ``changed`` teachers that a protected unit reaches.
+
+        Reference
+            Bassily, Thakkar and Thakurta (2018), remark 1.
+        """
+        for note in self._journal.notes:
+            if "error_rate" in note:
+                return float(note["error_rate"])
+        event = PureEvent(epsilon)
+        grant = self._granted("error_rate", event, renew=True)
+        total = measure()
+        self._spend(grant)
+        scale = float(2 * changed * unit / Fraction(event.epsilon)) * (1 + 1e-12)
+        noisy = int(discrete_laplace(np.array([total], dtype=np.int64), scale)[0])
+        rate = min(1.0, max(0.0, noisy / (unit * teachers)))
+        self._journal.note({"error_rate": rate})
+        return rate
+
+    def reserve_error_rate(self, epsilon: float) -> None:
+        """Debit the ledger for ``error_rate`` before anything is read."""
+        if not any("error_rate" in note for note in self._journal.notes):
+            self._granted("error_rate", PureEvent(epsilon), renew=True)
+
+    def void(self) -> bool:
+        """Give back what this process reserved, if nothing was drawn; says whether nothing is left of the engine."""
+        if any("asked" in note or "error_rate" in note for note in self._journal.notes):
+            return False
+        for grant in self._new:
+            with contextlib.suppress(LedgerError):  # spent, or out of reach: it stays charged
+                self._owner.ledger.void(grant)
+        states = {entry.id: entry.state for entry in self._owner.ledger.entries(self._owner.dataset)}
+        mine = [note["grants"][1] for note in self._journal.notes if "grants" in note]
+        return all(states.get(entry) is State.VOID for entry in mine)
+
+    def _granted(self, role: str, event: Event, *, renew: bool = False) -> Grant:
+        """The engine's grant for a role: the one in its journal, checked against the ledger, or a new one."""
+        entries = {entry.id: entry for entry in self._owner.ledger.entries(self._owner.dataset)}
+        for note in reversed(self._journal.notes):
+            if note.get("grants", [None])[0] != role:
+                continue
+            _, number, run = note["grants"]
+            entry = entries.get(number)
+            if entry is None or (entry.run, entry.event) != (run, event):
+                raise LedgerError(
+                    f"the engine {self.path} was paid for by entry {number} of a ledger that is not the present "
+                    f"{self._owner.ledger.path}; restore that one"
+                )
+            if entry.state is State.VOID or (renew and entry.state is State.SPENT):
+                break  # given back, or spent on a draw that a crash swallowed
+            return Grant(entry.id, entry.dataset, entry.relation, entry.event, self._owner.ledger.path, entry.run)
+        grant = self._owner.reserve(event)
+        self._new.append(grant)
+        self._journal.note({"grants": [role, grant.entry, grant.run]})
+        return grant
+
+    def _spend(self, grant: Grant) -> None:
+        for entry in self._owner.ledger.entries(self._owner.dataset):
+            if entry.id == grant.entry and entry.state is State.SPENT:
+                return
+        self._owner.ledger.spend(grant)
+
+
+def engine_path(ledger: Path, dataset: str, relation: Relation) -> Path:
+    """Where the one engine of a data set and relation lives: beside the ledger that pays for it."""
+    return ledger.with_name(f"{ledger.name}.engines") / f"{dataset}.{relation}.jsonl"
+
+
+@contextlib.contextmanager
+def open_engine(owner: Owner, facts: Mapping[str, Any], event: Event) -> Iterator[VoteEngine]:
+    """The engine of a data set, new or resumed.
+
+    ``facts`` are its public settings: an engine with others on the same data set, relation and ledger is refused
+    while the first can still answer. A new engine debits the ledger by ``event`` before anything is read; if it
+    fails before the first noise is drawn, the grant is given back.
+    """
+    path = engine_path(owner.ledger.path, owner.dataset, owner.relation)
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    plain = json.loads(json.dumps(dict(facts)))
+    _make_way(path, owner, plain)
+    journal = Journal(path, plain)
+    engine: VoteEngine | None = None
+    gone = False
+    try:
+        engine = VoteEngine(owner, journal, path, event)
+        yield engine
+    except BaseException:
+        gone = engine.void() if engine is not None else not journal.notes
+        raise
+    finally:
+        if engine is not None and engine._answering is not None:
+            engine._answering.close()
+        if gone:
+            path.unlink(missing_ok=True)
+            path.with_suffix(".instances").unlink(missing_ok=True)
+        journal.close()
+
+
+def _make_way(path: Path, owner: Owner, facts: dict[str, Any]) -> None:
+    """Refuse a second engine; a finished one with other settings is kept under another name."""
+    if not path.exists():
+        return
+    content = path.read_bytes()
+    try:
+        known = json.loads(content.split(b"\n", 1)[0])["facts"]
+    except (ValueError, KeyError, TypeError):
+        return  # Journal says what is wrong with the file
+    if known == facts:
+        return
+    if b'"finished": true' not in content:
+        different = sorted(k for k in {*known, *facts} if known.get(k) != facts.get(k))
+        raise UsageError(
+            f"data set {owner.dataset!r} already has an engine under {owner.relation} with another "
+            f"{', '.join(different)}; a second one on the same data and budget is refused: ask that one, or wait "
+            f"until it has given its last answer ({path})"
+        )
+    number = 1
+    while (kept := path.with_suffix(f".{number}.done")).exists():
+        number += 1
+    path.rename(kept)
+    inner = path.with_suffix(".instances")
+    if inner.exists():
+        inner.rename(kept.with_suffix(".instances"))

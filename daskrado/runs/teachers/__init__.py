@@ -1,0 +1,1 @@
+"""Jobs of kind ``teachers``: private answers to classification queries, and a student that can be published."""
