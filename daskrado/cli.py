@@ -20,6 +20,7 @@ COMMANDS = {
     "run": ("jobs:run", "Run a pipeline: debit, read, add noise once, learn, publish."),
     "predict": ("jobs:predict", "Score a lake with a published model, into Parquet."),
     "sql": ("jobs:sql", "Print a SELECT that gives a model's margins."),
+    "teachers": ("teachers:teachers", "Private answers to public queries from an ensemble of teachers."),
     "ledger": ("ledger:ledger", "Budgets: limits, what was spent, what is left."),
     "compose": ("compose:compose", "Add up privacy losses by every theorem, for planned or charged releases."),
     "bench": ("bench:bench", "Measure the promises of speed and memory."),

@@ -19,7 +19,9 @@ MECHANISMS: tuple[Name, ...] = ("gaussian", "sparse_vector", "stability")
 
 
 def published_teachers(queries: int, refusals: int, epsilon: float, delta: float, beta: float = 0.05) -> int:
-    """k = 34 sqrt(2) lambda ln(4 m T / min(delta, beta / 2)), rounded up; lambda = sqrt(32 T ln(2 / delta)) / epsilon.
+    """k = 34 sqrt(2) lambda ln(4 m T / min(delta, beta / 2)), rounded up;
+
+    lambda = sqrt(32 T ln(2 / delta)) / epsilon.
 
     Reference
         Bassily, Thakkar and Thakurta (2018), algorithm 2. Privacy holds for any k: k is a matter of accuracy.

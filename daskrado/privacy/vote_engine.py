@@ -67,6 +67,11 @@ class VoteEngine:
         return f"<VoteEngine: {self._asked} queries asked>"
 
     @property
+    def ledger(self) -> Ledger:
+        """Where it is paid for."""
+        return self._owner.ledger
+
+    @property
     def grant(self) -> Grant:
         """What pays for the answers."""
         return self._grant

@@ -17,8 +17,8 @@ def gaussian_above(scale: float, threshold: int) -> float:
     """P(X > w) for discrete Gaussian X and an integer w, exactly or nearly so.
 
     Summed where the scale is small; above 5 the Poisson summation formula puts the mass function within
-    2 exp(-2 pi^2 scale^2) of the normal density, and the midpoint rule puts the sum within 1e-3 / scale^3 of the
-    normal tail at w + 1/2: good to plan with, and nothing private rests on it.
+    2 exp(-2 pi^2 scale^2) of the normal density, and the midpoint rule puts the sum within 0.011 / scale^2 of
+    the normal tail at w + 1/2: good to plan with, and nothing private rests on it.
     """
     if threshold < 0:
         return 1 - gaussian_above(scale, -threshold - 1)

@@ -78,7 +78,10 @@ class LearnJob:
         return run_lines(run(self.pipeline, overwrite=overwrite, ledger_path=ledger_path, progress=progress))
 
 
-KINDS = {"learn": "daskrado.runs.kinds:LearnJob"}
+KINDS = {
+    "learn": "daskrado.runs.kinds:LearnJob",
+    "teachers": "daskrado.runs.teachers.job:TeachersJob",
+}
 
 
 def load_job(path: str | Path) -> Job:

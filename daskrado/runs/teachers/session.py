@@ -1,0 +1,164 @@
+"""A session with the teachers of a data set: trained when first needed, kept in memory, asked through the engine."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from daskrado.cluster import connect
+from daskrado.encoding import needed_columns, type_problem
+from daskrado.errors import DataError
+from daskrado.lake.ensemble import Ensemble, rows_aside, train
+from daskrado.lake.scan import Lake, open_lake
+from daskrado.lake.shards import encode_queries
+from daskrado.lake.teachers import ERROR_UNIT, Course
+from daskrado.privacy.answers import answering
+from daskrado.privacy.vote_engine import Owner, VoteEngine, open_engine
+from daskrado.runs.charging import Clock, budget_facts, opened_ledger, set_first_limit
+from daskrado.runs.job import Progress
+from daskrado.runs.teachers.config import Aside, TeachersPipeline
+from daskrado.runs.teachers.plan import TeachersPlan, check_rows, make_plan, with_refusals
+
+
+class Session:
+    """Ask, look at the answers, ask again: queries may depend on earlier answers."""
+
+    def __init__(self, plan: TeachersPlan, engine: VoteEngine, notes: tuple[str, ...], run: str) -> None:
+        self.plan = plan
+        self.engine = engine
+        self.notes = notes
+        self.run = run
+        self.clock = Clock()
+        self.error_rate: float | None = None
+        self._lake: Lake | None = None
+        self._client: Any = None
+        self._progress: Progress | None = None
+        self._stack = contextlib.ExitStack()
+        self._ensemble: Ensemble | None = None
+
+    def __repr__(self) -> str:
+        return f"<Session with {self.plan.pipeline.teachers.count} teachers of {self.plan.pipeline.dataset!r}>"
+
+    def ask(self, queries: pa.Table | pd.DataFrame) -> pd.Series:
+        """The private label of each public row; None where the engine refused or has stopped."""
+        labels = self.answer(encode_queries(self.plan.pipeline.domain, fitting(self.plan.pipeline, queries)))
+        index = queries.index if isinstance(queries, pd.DataFrame) else None
+        return pd.Series(self.label_values(labels), index=index, name="answer", dtype=object)
+
+    def answer(self, x: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Class indices (or REFUSED, UNANSWERED) for encoded queries."""
+        digests = [_digest(row) for row in x]
+        if self.engine.known(digests):
+            return self.engine.ask(digests, _never)
+        self._get_ready()
+        with self.clock("answer"):
+            return self.engine.ask(digests, lambda at: self._teachers().votes(x[at]))
+
+    def label_values(self, labels: NDArray[np.int64]) -> list[Any]:
+        """The Domain's label values for class indices; None for what was not answered."""
+        classes = self.plan.pipeline.all_classes
+        return [classes[label] if label >= 0 else None for label in labels.tolist()]
+
+    def aside(self) -> NDArray[np.float64]:
+        """The label-private queries: features of rows kept aside, at most as many as the engine answers."""
+        with self.clock("aside"):
+            assert self._lake is not None
+            return rows_aside(self._course(), self._lake, self.plan.pipeline.answers.queries, client=self._client)
+
+    def _course(self) -> Course:
+        pipeline = self.plan.pipeline
+        return Course(pipeline.domain, pipeline.all_classes, pipeline.sharding, self.plan.factory)
+
+    def _teachers(self) -> Ensemble:
+        if self._ensemble is None:
+            assert self._lake is not None
+            with self.clock("train"):
+                self._ensemble = self._stack.enter_context(
+                    train(self._course(), self._lake, client=self._client, progress=self._progress)
+                )
+        return self._ensemble
+
+    def _get_ready(self) -> None:
+        """Train, and where refusals are to be estimated, release the teachers' error and calibrate from it."""
+        pipeline = self.plan.pipeline
+        self._teachers()
+        if pipeline.estimate_epsilon is not None and self.error_rate is None:
+            self.error_rate = self.engine.error_rate(
+                self._teachers().error_units,
+                ERROR_UNIT,
+                pipeline.teachers.count,
+                pipeline.changed,
+                pipeline.estimate_epsilon,
+            )
+            terms = pipeline.terms(with_refusals(pipeline, self.error_rate))
+            self.engine.use(answering(pipeline.answers.mechanism, terms, self.engine.state_path))
+
+    def budget(self) -> dict[str, Any]:
+        """The state of the budget."""
+        return budget_facts(self.engine.ledger, self.engine.grant)
+
+
+@contextlib.contextmanager
+def open_session(
+    pipeline: TeachersPipeline, *, ledger_path: str | Path | None = None, progress: Progress | None = None
+) -> Iterator[Session]:
+    """The one engine of a data set, its lake and its workers, for the duration of the block.
+
+    The ledger is debited before any row is read. Whatever fails before the first noise is drawn gives the grant back.
+    """
+    plan = make_plan(pipeline)
+    ledger = opened_ledger(ledger_path, pipeline.ledger)
+    binary = pipeline.classes is None
+    lake = open_lake(pipeline.lake, pipeline.domain, label=binary, ids=pipeline.shard_by != "position")
+    if not binary and pipeline.domain.label.column not in lake.schema.names:
+        raise DataError(f"the lake has no label column {pipeline.domain.label.column!r}")
+    check_rows(pipeline, lake.rows)
+    relation = pipeline.protect.relation
+    notes = set_first_limit(ledger, pipeline.ledger, pipeline.dataset, relation)
+    run = uuid.uuid4().hex
+    owner = Owner(ledger, pipeline.dataset, relation, plan.statement.theorem, lake.fingerprint, run)
+    with open_engine(owner, pipeline.facts(), plan.event) as engine:
+        if pipeline.estimate_epsilon is not None:
+            engine.reserve_error_rate(pipeline.estimate_epsilon)
+        else:
+            engine.use(answering(pipeline.answers.mechanism, pipeline.terms(), engine.state_path))
+        session = Session(plan, engine, notes, run)
+        session._lake, session._progress = lake, progress
+        with connect(pipeline.cluster, lake.size) as client, session._stack:
+            session._client = client
+            yield session
+
+
+def fitting(pipeline: TeachersPipeline, queries: pa.Table | pd.DataFrame) -> pa.Table:
+    """Queries as an Arrow table whose columns fit the Domain; a DataError names the column that does not."""
+    if isinstance(queries, pd.DataFrame):
+        wanted = [name for name in needed_columns(pipeline.domain, label=False) if name in queries.columns]
+        queries = pa.Table.from_pandas(queries[wanted], preserve_index=False)
+    for name in needed_columns(pipeline.domain, label=False):
+        if name not in queries.column_names:
+            raise DataError(f"queries: column {name!r} is missing")
+        if (problem := type_problem(pipeline.domain, name, queries.schema.field(name).type)) is not None:
+            raise DataError(f"queries: column {name!r} {problem}")
+    return queries
+
+
+def is_label_private(pipeline: TeachersPipeline) -> bool:
+    """Whether the queries are rows of the lake itself."""
+    return isinstance(pipeline.queries, Aside)
+
+
+def _digest(row: NDArray[np.float64]) -> str:
+    return hashlib.blake2b(row.tobytes(), digest_size=16).hexdigest()
+
+
+def _never(at: NDArray[np.int64]) -> Any:
+    raise AssertionError(f"{len(at)} queries need votes, though all were answered before")
