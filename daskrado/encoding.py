@@ -232,14 +232,21 @@ def _categorical(out: EncodedTable, name: str, column: CategoricalColumn, data: 
     out._values[name] = index
 
 
-def encode_groups(out: EncodedTable, data: pa.ChunkedArray, column: str, values: Sequence[Scalar]) -> None:
-    """Fill ``out.groups`` with each row's place in ``values``; a row of no declared group is a problem."""
+def encode_groups(
+    out: EncodedTable, data: pa.ChunkedArray, column: str, values: Sequence[Scalar], *, optional: bool = False
+) -> None:
+    """Fill ``out.groups`` with each row's place in ``values``; a row of no declared group is a problem.
+
+    A null is no group, -1, if ``optional``.
+    """
     flat = _flat(data)
     wanted = value_set(values, flat.type)
     if wanted is None:
         out.problems.append(Problem(column, f"is {flat.type}, but the groups are {list(values)[:5]}", 0))
         return
     index = pc.index_in(flat, value_set=wanted)
+    if optional:
+        index = pc.if_else(flat.is_null(), pa.scalar(-1, index.type), index)
     if index.null_count:
         out.problems.append(Problem(column, f"outside the {len(values)} declared groups", index.null_count))
         return

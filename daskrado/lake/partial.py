@@ -130,7 +130,9 @@ def partition_partial(job: Job, partition: Any, material: bytes, content: Any, s
                 job.domain, table, label=use != "none", ids=job.by_record, missing_labels=use == "optional"
             )
             if groups is not None:
-                encode_groups(encoded, table.column(groups.column), groups.column, groups.values)
+                encode_groups(
+                    encoded, table.column(groups.column), groups.column, groups.values, optional=groups.optional
+                )
             if encoded.problems:
                 return _unusable(job, partition, encoded)
             for block in blocks(job, encoded, f"{partition.name}#{group}", material, buffer):

@@ -6,13 +6,13 @@ All vectors are means of rows as shares of the norm bound. The learner that foll
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from daskrado.errors import DataError, UsageError
+from daskrado.privacy.local import BinaryResponse
 
 Vector = NDArray[np.float64]
 
@@ -47,9 +47,7 @@ class FlipRates:
     @classmethod
     def of_randomised_response(cls, epsilon: float) -> FlipRates:
         """Each label kept with probability e^eps / (1 + e^eps): both rates are 1 / (1 + e^eps)."""
-        if not (math.isfinite(epsilon) and epsilon > 0):
-            raise UsageError(f"randomised response needs epsilon above 0, got {epsilon!r}")
-        rate = 1.0 / (1.0 + math.exp(epsilon))
+        rate = BinaryResponse.from_epsilon(epsilon).q
         return cls(rate, rate)
 
 

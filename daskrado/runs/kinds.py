@@ -81,6 +81,8 @@ class LearnJob:
 KINDS = {
     "learn": "daskrado.runs.kinds:LearnJob",
     "teachers": "daskrado.runs.teachers.job:TeachersJob",
+    "labels": "daskrado.runs.labels.job:LabelJob",
+    "bags": "daskrado.runs.labels.bag_job:BagJob",
 }
 
 

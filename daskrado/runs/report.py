@@ -93,12 +93,15 @@ def privacy_sections(statement: PrivacyStatement, budget: dict[str, Any]) -> lis
         ("accountant", statement.accountant),
         ("it assumes", "; ".join(statement.assumptions)),
     ]
+    about = [Section("What was protected, and for whom", rows=protected)]
+    if not budget:  # protected before it came here: no ledger of ours was debited
+        return about
     state = [
         ("limit set by the owner", f"epsilon {budget['limit_epsilon']:g}, delta {budget['limit_delta']:g}"),
         ("spent so far", f"epsilon {budget['spent_epsilon']:.4g} ({budget['accountant']})"),
         ("left", f"epsilon {budget['left_epsilon']:.4g} for one more pure release"),
     ]
-    return [Section("What was protected, and for whom", rows=protected), Section("Budget", rows=state)]
+    return [*about, Section("Budget", rows=state)]
 
 
 def _noise_section(result: RunResult) -> Section:

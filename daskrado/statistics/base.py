@@ -33,10 +33,14 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """A public column that cuts the rows into groups (bags, strata), with the values that it may hold."""
+    """A public column that cuts the rows into groups (bags, strata), with the values that it may hold.
+
+    With ``optional`` a null is no group (-1); else it is a problem, as is any value that is not listed.
+    """
 
     column: str
     values: tuple[Scalar, ...]
+    optional: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,9 +118,9 @@ class BagCounts(Statistic):
     def partial(self, rows: Rows) -> IntVector:
         """Exact counts."""
         assert rows.groups is not None
-        bags = len(self.groups.values)
-        positives = np.bincount(rows.groups[rows.y > 0], minlength=bags)
-        return np.concatenate([positives, np.bincount(rows.groups, minlength=bags)]).astype(np.int64)
+        bags, known = len(self.groups.values), rows.groups >= 0
+        positives = np.bincount(rows.groups[known & (rows.y > 0)], minlength=bags)
+        return np.concatenate([positives, np.bincount(rows.groups[known], minlength=bags)]).astype(np.int64)
 
     def sensitivity(self, relation: Relation) -> Sensitivity:
         """(1, 1), (2, sqrt 2), (4, 2) under a label flip, add/remove, replace one."""

@@ -1,0 +1,1 @@
+"""Jobs in which only the labels are secret, weak, or missing: features are public."""

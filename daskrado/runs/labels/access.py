@@ -1,0 +1,151 @@
+"""The one access to labels that a label job has, and what such jobs share around it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from daskrado.cluster import ClusterConfig
+from daskrado.lake.publish import new_folder
+from daskrado.lake.scan import Lake
+from daskrado.privacy.ledger import Grant, Ledger
+from daskrado.privacy.mechanisms import Mechanism
+from daskrado.relations import Relation
+from daskrado.release import Release, release, release_without_privacy
+from daskrado.runs.charging import budget_facts, opened_ledger, set_first_limit, void_unless_spent
+from daskrado.runs.labels.config import LabelBase, RandomisedLabels
+from daskrado.runs.labels.learn import Learned, label_mechanism, label_statement
+from daskrado.runs.labels.report import write_labels
+from daskrado.statement import PrivacyStatement
+from daskrado.statistics.base import Statistic, Summary
+
+
+@dataclass(frozen=True)
+class LabelRun:
+    """What a label job leaves behind: all of it publishable."""
+
+    run: str
+    learned: Learned
+    budget: dict[str, Any]
+    seconds: dict[str, float]
+    notes: tuple[str, ...] = field(default=())
+
+
+def mechanism_for(pipeline: LabelBase, statistic: Statistic) -> Mechanism:
+    """The pipeline's mechanism, calibrated for a statistic of labels."""
+    assert pipeline.protect is not None
+    assert pipeline.budget is not None
+    return label_mechanism(
+        pipeline.mechanism_name(),
+        statistic,
+        pipeline.lattice,
+        pipeline.protect.rows_per_unit,
+        pipeline.budget.epsilon,
+        pipeline.budget.delta,
+    )
+
+
+class PrivateLabels:
+    """Reserved before a row is read, spent before noise is drawn; or exact, and plainly not private."""
+
+    def __init__(self, pipeline: LabelBase, lake: Lake, run: str, ledger_path: str | Path | None) -> None:
+        self._pipeline, self._lake, self._run = pipeline, lake, run
+        self._path = ledger_path
+        self._ledger: Ledger | None = None
+        self._grant: Grant | None = None
+        self.budget: dict[str, Any] = {}
+        self.notes: tuple[str, ...] = ()
+
+    def charged(self, loosest: Statistic) -> contextlib.AbstractContextManager[None]:
+        """A block in which the reservation stands; it is given back if the block fails before noise is drawn."""
+        pipeline = self._pipeline
+        if pipeline.budget is None:
+            return contextlib.nullcontext()
+        chosen = mechanism_for(pipeline, loosest)
+        self._ledger = opened_ledger(self._path, pipeline.ledger)
+        self.notes = set_first_limit(self._ledger, pipeline.ledger, pipeline.dataset, Relation.LABEL_FLIP)
+        self._grant = self._ledger.reserve(
+            pipeline.dataset,
+            Relation.LABEL_FLIP,
+            chosen.event,
+            theorem=chosen.theorem,
+            run=self._run,
+            fingerprint=self._lake.fingerprint,
+        )
+        return void_unless_spent(self._ledger, self._grant)
+
+    def release(self, statistic: Statistic, gather: Callable[[], Summary]) -> tuple[Release, Mechanism | None]:
+        """Collect the labels' statistic and add noise, once; exact where the job is not private."""
+        pipeline = self._pipeline
+        if self._ledger is None or self._grant is None:
+            return release_without_privacy(gather()), None
+        assert pipeline.protect is not None
+        assert pipeline.budget is not None
+        chosen = mechanism_for(pipeline, statistic)
+        statement = label_statement(
+            chosen, pipeline.protect.unit, pipeline.protect.rows_per_unit, pipeline.budget.delta
+        )
+        released = release(gather(), chosen, self._ledger, self._grant, statement)
+        self.budget = budget_facts(self._ledger, self._grant)
+        return released, chosen
+
+
+def publish(result: LabelRun, pipeline: LabelBase, title: str, *, overwrite: bool, sections: Any = ()) -> None:
+    """Write the run's folder, whole or not at all."""
+    config = pipeline.model_dump(mode="json", exclude={"lake", "domain", "cluster", "ledger"})
+    with new_folder(pipeline.output, overwrite=overwrite) as folder:
+        write_labels(
+            result.learned,
+            folder,
+            run=result.run,
+            title=title,
+            config=config,
+            budget=result.budget,
+            seconds=result.seconds,
+            notes=result.notes,
+            sections=sections,
+        )
+
+
+def changed(pipeline: Any, cluster: ClusterConfig | None, output: str | None) -> Any:
+    """A pipeline with another cluster or output."""
+    changes: dict[str, Any] = {}
+    if cluster is not None:
+        changes["cluster"] = cluster
+    if output is not None:
+        changes["output"] = output
+    return pipeline.model_copy(update=changes)
+
+
+def plan_of(pipeline: LabelBase, statistic: Statistic, ledger: Ledger | None, block: str) -> Iterator[str]:
+    """The lines that label jobs have in common."""
+    yield f"data set    {pipeline.dataset}"
+    yield f"features    {pipeline.domain.width}, norm bound {pipeline.domain.norm_bound:g}, public"
+    yield f"loss        {pipeline.loss.kind}, regulariser strength {pipeline.strength:g}"
+    if pipeline.budget is None:
+        at_source = isinstance(getattr(pipeline, "supervision", None), RandomisedLabels) and pipeline.private
+        said = "by randomised response at the source; no budget is spent"
+        yield f"guarantee   {said if at_source else PrivacyStatement.none().sentence()}"
+        return
+    assert pipeline.protect is not None
+    chosen = mechanism_for(pipeline, statistic)
+    statement = label_statement(chosen, pipeline.protect.unit, pipeline.protect.rows_per_unit, pipeline.budget.delta)
+    yield f"guarantee   {statement.sentence()}"
+    yield f"mechanism   {chosen.theorem}"
+    yield f"cost        {chosen.event}"
+    std = chosen.noise_std()[block]
+    yield f"noise       {block}: standard deviation at most {std:.4g} on the sum; less where rows are short"
+    for text in statement.assumptions:
+        yield f"assumes     {text}"
+    limit = ledger.limit(pipeline.dataset, Relation.LABEL_FLIP) if ledger is not None else None
+    if ledger is not None and limit is not None:
+        left = ledger.remaining(pipeline.dataset, Relation.LABEL_FLIP)
+        yield f"left        epsilon {float(left.epsilon):.4g} for one pure release, before this run"
+    elif pipeline.ledger.first_limit is not None:
+        first = pipeline.ledger.first_limit
+        yield f"limit       none set yet; this run would set epsilon {first.epsilon:g}, delta {first.delta:g}"
+    else:
+        yield "limit       none set yet: the owner sets one with `daskrado ledger limit`"

@@ -1,0 +1,181 @@
+"""kind: labels. The mean operator is released once, with noise; everything else sees features only."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from daskrado.cluster import ClusterConfig, connect
+from daskrado.domain import parse
+from daskrado.errors import DataError
+from daskrado.lake.collect import Progress, collect, open_passes
+from daskrado.lake.publish import check_free
+from daskrado.lake.scan import Lake
+from daskrado.learners import supervision as weak
+from daskrado.learners.linear_odd import LakeFeatures, fit_mean
+from daskrado.privacy.ledger import Ledger
+from daskrado.privacy.mechanisms import Mechanism
+from daskrado.release import Release
+from daskrado.runs.charging import Clock
+from daskrado.runs.labels.access import LabelRun, PrivateLabels, changed, plan_of, publish
+from daskrado.runs.labels.config import FullLabels, LabelPipeline, MissingLabels, NoisyLabels, RandomisedLabels
+from daskrado.runs.labels.learn import (
+    Measured,
+    at_the_source,
+    finish,
+    label_means,
+    loosest_means,
+    measure,
+    noise_facts,
+    open_features,
+)
+from daskrado.runs.labels.report import summary_lines
+from daskrado.runs.pipeline import default_ledger
+from daskrado.statistics.base import Groups
+from daskrado.statistics.label_means import BagCounts
+
+
+def run_labels(
+    pipeline: LabelPipeline,
+    *,
+    overwrite: bool = False,
+    ledger_path: str | Path | None = None,
+    progress: Progress | None = None,
+    write: bool = True,
+) -> LabelRun:
+    """Reserve, measure the public features, release the mean operator once, learn, publish."""
+    if write:
+        check_free(pipeline.output, overwrite=overwrite)
+    clock, identifier = Clock(), uuid.uuid4().hex
+    domain, lattice = pipeline.domain, pipeline.lattice
+    strata = _strata(pipeline)
+    with clock("scan"):
+        extra = [domain.label.column, *([strata.column] if strata else [])]
+        lake = open_features(pipeline.lake, domain, *extra)
+    with (
+        connect(pipeline.cluster, lake.size) as client,
+        open_passes(lake, domain, lattice, client=client) as passes,
+    ):
+        labels = PrivateLabels(pipeline, lake, identifier, ledger_path)
+
+        def release_means() -> tuple[Release, Mechanism | None, Measured]:
+            with clock("features"):
+                measured = measure(passes, strata, progress=progress)
+            missing = isinstance(pipeline.supervision, MissingLabels)
+            statistic = label_means(measured, domain.width, lattice, strata, missing)
+            with clock("labels"):
+                released, chosen = labels.release(
+                    statistic, lambda: collect(statistic, lake, domain, lattice, client=client, progress=progress)
+                )
+            return released, chosen, measured
+
+        with labels.charged(loosest_means(domain.width, lattice, strata)):
+            released, chosen, measured = release_means()
+        mean, stretch, extras = _estimate(pipeline, released, measured, lake, client)
+        loss = pipeline.loss.build()
+        with clock("learn"):
+            features = LakeFeatures(passes, strata, progress)
+            fit = fit_mean(features, loss, mean, pipeline.strength)
+    noise = noise_facts(chosen, measured.total_rows, stretch) if chosen is not None else None
+    statement = released.statement
+    if isinstance(pipeline.supervision, RandomisedLabels) and pipeline.private:
+        assert pipeline.protect is not None
+        statement = at_the_source(pipeline.supervision.epsilon, pipeline.protect.unit)
+    learned = finish(
+        domain,
+        loss,
+        pipeline.strength,
+        mean,
+        fit,
+        measured.total_rows,
+        statement,
+        noise=noise,
+        extras=extras,
+    )
+    result = LabelRun(identifier, learned, labels.budget, clock.seconds, labels.notes)
+    if write:
+        publish(result, pipeline, f"{pipeline.dataset}: learned from a mean operator", overwrite=overwrite)
+    return result
+
+
+def _strata(pipeline: LabelPipeline) -> Groups | None:
+    choice = pipeline.supervision
+    return choice.strata.build() if isinstance(choice, MissingLabels) and choice.strata is not None else None
+
+
+def _estimate(
+    pipeline: LabelPipeline, released: Release, measured: Measured, lake: Lake, client: Any
+) -> tuple[Any, float, dict[str, Any]]:
+    """The mean operator from the release, how much the estimator stretches noise, and public facts on it."""
+    bound = pipeline.domain.norm_bound
+    sums = weak.LabelledSums(
+        released.values["mean"] / bound, released.values["labelled"], measured.sums, measured.rows
+    )
+    choice = pipeline.supervision
+    if isinstance(choice, FullLabels):
+        return weak.complete(sums), 1.0, {}
+    if isinstance(choice, MissingLabels):
+        mean = weak.missing(sums)
+        stretch = float(np.sqrt(((measured.rows / np.maximum(sums.labelled, 1)) ** 2).sum()))
+        return mean, stretch, {"labelled_rows": int(sums.labelled.sum())}
+    if isinstance(choice, RandomisedLabels):
+        rates = weak.FlipRates.of_randomised_response(choice.epsilon)
+    elif choice.audit is not None:
+        rates = _audited(pipeline, choice, lake, client)
+    else:
+        assert choice.positive_flips is not None
+        assert choice.negative_flips is not None
+        rates = weak.FlipRates(choice.positive_flips, choice.negative_flips)
+    facts = {"flip_rates": {"positive": rates.positive, "negative": rates.negative}}
+    return weak.noisy(sums, rates), 1.0 / (1.0 - rates.positive - rates.negative), facts
+
+
+def _audited(pipeline: LabelPipeline, choice: NoisyLabels, lake: Lake, client: Any) -> weak.FlipRates:
+    """Flip rates from the rows whose audit column holds the true label."""
+    domain = pipeline.domain
+    assert choice.audit is not None
+    if choice.audit not in lake.schema.names:
+        raise DataError(
+            f"audit column {choice.audit!r} is not in the lake; it has {', '.join(lake.schema.names[:20])}"
+        )
+    truth = Groups(choice.audit, (domain.label.negative, domain.label.positive), optional=True)
+    statistic = BagCounts(domain.width, truth)
+    part = statistic.split(collect(statistic, lake, domain, pipeline.lattice, client=client).vector)
+    table = np.stack([part["count"] - part["positives"], part["positives"]], axis=1)
+    return weak.estimated_rates(table)
+
+
+class LabelJob:
+    """``kind: labels`` for ``daskrado plan`` and ``daskrado run``."""
+
+    def __init__(self, pipeline: LabelPipeline) -> None:
+        self.pipeline = pipeline
+
+    @classmethod
+    def load(cls, content: Any, where: str) -> LabelJob:
+        """Validate the YAML content."""
+        return cls(parse(LabelPipeline, content, where))
+
+    def overridden(self, cluster: ClusterConfig | None, output: str | None) -> LabelJob:
+        """The same job on other workers or with another output folder."""
+        return LabelJob(changed(self.pipeline, cluster, output))
+
+    @property
+    def ledger_path(self) -> Path:
+        """The pipeline's ledger, else this user's."""
+        return Path(self.pipeline.ledger.path) if self.pipeline.ledger.path else default_ledger()
+
+    def plan_lines(self, ledger: Ledger | None) -> Iterator[str]:
+        """Cost and noise, from public facts."""
+        statistic = loosest_means(self.pipeline.domain.width, self.pipeline.lattice, _strata(self.pipeline))
+        yield from plan_of(self.pipeline, statistic, ledger, "mean")
+        yield f"supervision {self.pipeline.supervision.kind}"
+
+    def run(self, *, overwrite: bool, ledger_path: Path | None, progress: Progress | None) -> Iterator[str]:
+        """Run the job."""
+        result = run_labels(self.pipeline, overwrite=overwrite, ledger_path=ledger_path, progress=progress)
+        return summary_lines(result.learned, result.budget, result.notes, self.pipeline.output)
