@@ -24,6 +24,8 @@ COMMANDS = {
     "teachers": ("teachers:teachers", "Private answers to public queries from an ensemble of teachers."),
     "ledger": ("ledger:ledger", "Budgets: limits, what was spent, what is left."),
     "compose": ("compose:compose", "Add up privacy losses by every theorem, for planned or charged releases."),
+    "site": ("sites:site", "Take part in a study of several sites; rows stay here."),
+    "study": ("sites:study", "Coordinate a study: open, status, combine."),
     "bench": ("bench:bench", "Measure the promises of speed and memory."),
 }
 

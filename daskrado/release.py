@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from daskrado.lattice import Lattice
 from daskrado.privacy.ledger import Grant, Ledger
 from daskrado.privacy.mechanisms import Mechanism
+from daskrado.privacy.shares import GaussianShares
 from daskrado.statement import PrivacyStatement
 from daskrado.statistics.base import Statistic, Summary
 
@@ -51,6 +52,12 @@ def release_without_privacy(summary: Summary) -> Release:
         raise TypeError(f"{statistic.name} is a part of a learner, not a statistic to publish")
     quiet = {block.name: 0.0 for block in statistic.blocks}
     return _publish(statistic, summary.lattice, summary.vector, quiet, PrivacyStatement.none())
+
+
+def release_of_shares(mechanism: GaussianShares, noisy: NDArray[np.int64], statement: PrivacyStatement) -> Release:
+    """A total whose noise was added in shares, each by its site, after that site's ledger was debited."""
+    target = mechanism.target
+    return _publish(target.statistic, target.lattice, noisy, mechanism.noise_std(), statement)
 
 
 def _publish(
