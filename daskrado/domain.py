@@ -185,8 +185,8 @@ class Domain(Frozen):
         return math.sqrt(square)
 
     def digest(self) -> str:
-        """A hash that two parties can compare to know they mean the same Domain."""
-        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        """A hash that two parties compare to know they mean the same Domain, with features in the same order."""
+        text = json.dumps(self.model_dump(mode="json"), separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
     @classmethod

@@ -64,6 +64,8 @@ def test_features_are_named_and_counted_before_any_data() -> None:
 def test_the_digest_depends_on_every_fact_and_not_on_the_order_of_keys() -> None:
     digest = parse(Domain, GOOD, "here").digest()
     assert parse(Domain, dict(reversed(GOOD.items())), "here").digest() == digest
+    swapped = {**GOOD, "columns": dict(reversed(GOOD["columns"].items()))}  # other features first: another vector
+    assert parse(Domain, swapped, "here").digest() != digest
     assert parse(Domain, changed("norm_bound", 2.5), "here").digest() != digest
     assert parse(Domain, changed("columns.age.upper", 99), "here").digest() != digest
 

@@ -53,7 +53,7 @@ def open_study(source: str | Path | Mapping[str, Any], folder: str | Path, *, ke
         roster[name] = given
     own = PrivateKeys.open(keys, create=True)
     terms = study.terms
-    round_ = Round(terms.study, 1, terms.model_dump(mode="json"), roster, terms.minimum, own.public)
+    round_ = Round(terms.study, 1, terms.content, roster, terms.minimum, own.public)
     where.put_round(round_, own)
     return round_
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from pydantic import Field, field_validator, model_validator
 
 from daskrado.cluster import ClusterConfig
 from daskrado.domain import Domain, Frozen, parse, read_yaml
+from daskrado.errors import DataError
 from daskrado.federation.mailbox import check_name
 from daskrado.federation.rounds import Round
 from daskrado.privacy.accountant import compose
@@ -128,6 +130,12 @@ class Terms(Frozen):
         return replace(plan, mechanism=shares, statement=plan.statement.model_copy(update=update))
 
     @property
+    def content(self) -> dict[str, Any]:
+        """As plain JSON for a signed document, whose keys are sorted: the domain is text, to keep its order."""
+        domain = json.dumps(self.domain.model_dump(mode="json"), separators=(",", ":"))
+        return {**self.model_dump(mode="json"), "domain": domain}
+
+    @property
     def noise_in_words(self) -> str:
         """Who adds noise, for manifests and people."""
         if isinstance(self.noise, DistributedNoise):
@@ -163,7 +171,11 @@ class _Sites(Frozen):
 
 def terms_of(round_: Round, where: str) -> Terms:
     """The terms that a round's document carries."""
-    terms = parse(Terms, dict(round_.terms), where)
+    try:
+        domain = json.loads(round_.terms["domain"])
+    except (KeyError, TypeError, ValueError):
+        raise DataError(f"{where}: round {round_.number} has no domain") from None
+    terms = parse(Terms, {**round_.terms, "domain": parse(Domain, domain, f"{where}: domain")}, where)
     check_name(terms.study, f"{where}: study")
     for name in round_.roster:
         check_name(name, f"{where}: site")
