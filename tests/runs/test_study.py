@@ -175,7 +175,7 @@ def test_bundles_hold_nothing_that_a_coordinator_could_read(parties: Parties) ->
     alone = daskrado.fit(parties.lakes["east"], parties.domain, dataset="x", private=False, workers=0).release
     truth = np.concatenate(
         [
-            v.ravel() / b.step(alone.lattice)
+            np.rint(v.ravel() / b.step(alone.lattice))
             for b, v in zip(alone.statistic.blocks, alone.values.values(), strict=True)
         ]
     )
