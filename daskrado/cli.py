@@ -22,6 +22,7 @@ COMMANDS = {
     "predict": ("jobs:predict", "Score a lake with a published model, into Parquet."),
     "sql": ("jobs:sql", "Print a SELECT that gives a model's margins."),
     "teachers": ("teachers:teachers", "Private answers to public queries from an ensemble of teachers."),
+    "label": ("label:label", "Learn from another party's labels: keys, request, answer, learn."),
     "ledger": ("ledger:ledger", "Budgets: limits, what was spent, what is left."),
     "compose": ("compose:compose", "Add up privacy losses by every theorem, for planned or charged releases."),
     "site": ("sites:site", "Take part in a study of several sites; rows stay here."),

@@ -84,8 +84,10 @@ class Lake:
         return f"<Lake of {len(self.partitions)} partitions>"
 
 
-def open_lake(source: Any, domain: Domain, *, label: bool = True, ids: bool = False) -> Lake:
-    """Scan a lake and check every footer against the Domain.
+def open_lake(
+    source: Any, domain: Domain, *, label: bool = True, ids: bool = False, columns: Sequence[str] | None = None
+) -> Lake:
+    """Scan a lake and check every footer against the Domain, for the ``columns`` given or those that it names.
 
     ``source`` is a directory, a glob, a hive-partitioned tree, a list of files, any address that pyarrow or fsspec
     understands, a pandas DataFrame or a Dask DataFrame. Raises a DataError that names the file and the column for
@@ -96,7 +98,7 @@ def open_lake(source: Any, domain: Domain, *, label: bool = True, ids: bool = Fa
 
         return open_frame(source, domain, label=label, ids=ids)
     files = find_files(source)
-    columns = needed_columns(domain, label=label, ids=ids)
+    columns = needed_columns(domain, label=label, ids=ids) if columns is None else columns
     with ThreadPoolExecutor(8) as pool:
         footers = list(pool.map(_read_footer, files))
     problems = [problem for footer in footers for problem in footer_problems(footer, domain, columns)]
