@@ -54,6 +54,10 @@ class Loss(ABC):
     def curvature(self, z: Margins) -> Margins:
         """Second derivative in z; at a kink of the slope, one of its two sides."""
 
+    def derivatives(self, z: Margins) -> tuple[Margins, Margins, Margins]:
+        """Value, slope and curvature together, where that is cheaper than one after another."""
+        return self.value(z), self.slope(z), self.curvature(z)
+
 
 @dataclass(frozen=True)
 class Logistic(Loss):
@@ -75,6 +79,12 @@ class Logistic(Loss):
     def curvature(self, z: Margins) -> Margins:
         """p (1 - p), p = 1 / (1 + exp(-z))."""
         return np.asarray(expit(z) * expit(-z))
+
+    def derivatives(self, z: Margins) -> tuple[Margins, Margins, Margins]:
+        """All from one exponential."""
+        small = np.exp(-np.abs(z))
+        share = 1.0 / (1.0 + small)
+        return np.log1p(small) - np.minimum(z, 0.0), np.where(z > 0, -small * share, -share), small * share * share
 
 
 @dataclass(frozen=True)

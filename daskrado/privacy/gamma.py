@@ -41,6 +41,13 @@ def l2_gamma(dimension: int, scale: float) -> NDArray[np.float64]:
     return np.asarray(direction * (radius / length))
 
 
+def normal_vector(dimension: int, sigma: float) -> NDArray[np.float64]:
+    """Independent normal coordinates, for a tilt that is never published itself; idealised as ``l2_gamma`` is."""
+    if dimension < 1 or not 0 < sigma < math.inf:
+        raise UsageError(f"normal noise needs a dimension and a finite sigma above 0, got {dimension} and {sigma!r}")
+    return np.asarray(ndtri(_uniform(dimension)) * sigma)
+
+
 def integer_l2_gamma(values: NDArray[np.int64], scale: float) -> NDArray[np.int64]:
     """Add one L2-gamma vector, rounded to integers, to an integer vector; ``scale`` counts grid steps.
 

@@ -50,6 +50,20 @@ def test_declared_constants_hold_and_are_reached(loss: Loss) -> None:
 
 
 @by_name
+def test_derivatives_together_are_those_one_by_one(loss: Loss) -> None:
+    together = loss.derivatives(GRID)
+    for got, wanted in zip(together, (loss.value(GRID), loss.slope(GRID), loss.curvature(GRID)), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-14, atol=1e-300)
+
+
+@by_name
+def test_bounded_losses_fall(loss: Loss) -> None:
+    """The private learners' proofs use that the slope never changes sign."""
+    if loss.lipschitz is not None:
+        assert (loss.slope(np.linspace(-60, 60, 100_001)) <= 0).all()
+
+
+@by_name
 def test_convex(loss: Loss) -> None:
     assert (np.diff(loss.slope(GRID)) >= -1e-12).all()
     assert (loss.curvature(GRID) >= 0).all()

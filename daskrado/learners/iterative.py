@@ -1,0 +1,116 @@
+"""Learners that read the lake several times inside one grant: they take (passes, grant) and return weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskrado.errors import UsageError
+from daskrado.lake.collect import Passes, Share
+from daskrado.privacy.accountant import Event, gaussian_sigma, zcdp_rho
+from daskrado.privacy.perturbation import Facts
+from daskrado.relations import Relation
+
+if TYPE_CHECKING:
+    from daskrado.lake.collect import Progress
+
+GOOD_NORM = 16.0
+"""A public guess at |w| R of a good classifier: rows of about ten active features with margins of a few units.
+
+It balances noise against regularisation in the public rules and forecasts; a wrong guess costs accuracy, not privacy.
+"""
+
+Watch = Callable[[int, float], None]
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """What a learner's release costs and which theorem says so."""
+
+    event: Event
+    delta: float
+    mechanism: str
+    theorem: str
+    assumptions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Learned:
+    """Published weights, public facts on how they came about, and the noise on them where it is additive."""
+
+    weights: NDArray[np.float64]
+    details: dict[str, Any]
+    noise_std: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Session:
+    """The lake and the grant. ``spend`` must be called before the first draw, and marks the grant for good."""
+
+    passes: Passes
+    spend: Callable[[], None]
+    share: Share | None = None
+    progress: Progress | None = None
+    watch: Watch | None = None
+
+
+class IterativeLearner(Protocol):
+    """A learner that collects more than once."""
+
+    name: str
+    private: bool
+    on_grid: bool
+
+    def guarantee(self, facts: Facts) -> Guarantee:
+        """What it costs: refuses what cannot be done, from public facts only."""
+
+    def forecast(self, facts: Facts) -> Iterator[tuple[str, str]]:
+        """Lines for a plan: what it will do and how much noise that means."""
+
+    def excess(self, facts: Facts) -> float:
+        """A public forecast of the excess risk that privacy costs, in units of the loss."""
+
+    def learn(self, session: Session, facts: Facts) -> Learned:
+        """Read, spend, draw, learn."""
+
+
+def noise_to_signal(facts: Facts) -> float:
+    """|noise| of one full-budget release of the mean gradient, over the largest norm a mean gradient can have."""
+    far = (1.0 if facts.relation is Relation.ADD_REMOVE else 2.0) * facts.rows_per_unit
+    if facts.delta > 0:
+        spread = far * gaussian_sigma(facts.epsilon, facts.delta) * math.sqrt(facts.width)
+    else:
+        spread = far * facts.width / facts.epsilon
+    return spread / facts.rows
+
+
+def check_worthwhile(facts: Facts, what: str = "the lake") -> None:
+    """Refuse a budget at which even one full-budget gradient would drown in its noise; a public rule."""
+    ratio = noise_to_signal(facts)
+    if ratio <= 1:
+        return
+    rows = math.ceil(facts.rows * ratio)
+    epsilon = facts.epsilon
+    while epsilon < 50 and noise_to_signal(replace(facts, epsilon=epsilon)) > 1:
+        epsilon *= 1.05
+    instead = f"epsilon {_up(epsilon):g} or " if epsilon < 50 else ""
+    raise UsageError(
+        f"epsilon {facts.epsilon:g} is too small for {facts.rows:,} rows and {facts.width} features: the noise would "
+        f"be {ratio:.1f} times the largest gradient of {what}; {instead}{rows:,} rows would do"
+    )
+
+
+def _up(value: float) -> float:
+    """Two significant digits, rounded up."""
+    unit = 10.0 ** (math.floor(math.log10(value)) - 1)
+    return math.ceil(value / unit - 1e-9) * unit
+
+
+def rho_of(facts: Facts) -> float:
+    """The zCDP budget of (epsilon, delta)."""
+    return zcdp_rho(facts.epsilon, facts.delta)

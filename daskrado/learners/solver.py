@@ -1,0 +1,227 @@
+"""Regularised empirical risk minimisation over a lake, to a certified gradient norm.
+
+Newton up to a few hundred features (gradient and Hessian are one pass), L-BFGS beyond.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskrado.lake.collect import Passes, Share
+from daskrado.losses import Loss
+from daskrado.statistics.risk import Risk, RiskSum
+
+if TYPE_CHECKING:
+    from daskrado.lake.collect import Progress
+
+NEWTON_WIDTH = 400
+MAX_PASSES = 200
+_MEMORY = 20  # pairs that L-BFGS remembers
+_ARMIJO = 1e-4
+
+Vector = NDArray[np.float64]
+Watch = Callable[[int, float], None]
+
+
+@dataclass(frozen=True)
+class Objective:
+    """J(w) = (1/n) sum loss(y w.x) + (ridge/2) |w|^2 + linear . w, with n = ``rows``.
+
+    ``rows`` is the lake's number of rows where that is public, else a public number in its place.
+    """
+
+    loss: Loss
+    ridge: float
+    rows: int
+    linear: Vector | None = None
+
+    def __repr__(self) -> str:
+        return f"<Objective: {self.loss.name}, ridge {self.ridge:g}>"
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Where the solver stopped. ``gradient`` bounds |grad J| there, rounding errors included. All private."""
+
+    weights: Vector
+    value: float
+    gradient: float
+    certified: bool
+    passes: int
+    positives: int
+    rows: int
+
+    def __repr__(self) -> str:
+        return "<Solution: private>"
+
+
+@dataclass(frozen=True)
+class _Point:
+    """The objective at one place."""
+
+    weights: Vector
+    value: float
+    gradient: Vector
+    hessian: Vector | None
+    risk: Risk
+
+    def __repr__(self) -> str:
+        return "<point: private>"
+
+
+def minimise(
+    objective: Objective,
+    passes: Passes,
+    tolerance: float,
+    *,
+    share: Share | None = None,
+    max_passes: int = MAX_PASSES,
+    progress: Progress | None = None,
+    watch: Watch | None = None,
+) -> Solution:
+    """The minimiser, up to |grad J| <= tolerance, from w = 0.
+
+    J is convex, so along a search direction its slope only rises: a step that ends before the slope turns positive,
+    or that lowers J enough, is safe. ``watch`` sees the number of passes and the gradient norm.
+    """
+    width, start = passes.domain.width, passes.done
+    newton = width <= NEWTON_WIDTH
+
+    def look(weights: Vector) -> _Point:
+        summary = passes.sum(RiskSum(width, objective.loss, weights, newton), share=share, progress=progress)
+        point = _point(objective, weights, Risk.of(summary))
+        if watch is not None:
+            watch(passes.done - start, float(np.linalg.norm(point.gradient)))
+        return point
+
+    here = look(np.zeros(width))
+    slack = rounding(objective, here.risk.rows, passes.lattice.norm_bound, width)
+    curve = _Curvature(width)
+    step, damping = 1.0, _first_damping(objective, passes.lattice.norm_bound)
+    while _norm(here) + slack(here.weights) > tolerance and passes.done - start < max_passes:
+        direction = _newton(here, damping) if newton else curve.direction(here.gradient)
+        slope = float(direction @ here.gradient)
+        if not slope < 0:
+            break  # rounding rules the direction: no further progress is possible
+        low, high, step, tried = 0.0, math.inf, 1.0, passes.done
+        while passes.done - start < max_passes:
+            there = look(here.weights + step * direction)
+            end = float(direction @ there.gradient)
+            lower = there.value <= here.value + _ARMIJO * step * slope + 1e-13 * abs(here.value)
+            if end > 0 and not (lower and end <= 0.9 * -slope):
+                high = step
+            elif not newton and end < 0.9 * slope and high == math.inf:
+                low = step
+            else:
+                break
+            # The slope rises from ``slope`` to ``end``: a secant step finds its zero, kept off the ends.
+            guess = step * slope / (slope - end) if end > slope else 4.0 * step
+            step = min(max(guess, low + 0.1 * (min(high, 8 * step) - low)), low + 0.9 * (min(high, 8 * step) - low))
+        curve.learn(there.weights - here.weights, there.gradient - here.gradient)
+        damping = 0.0 if damping < objective.ridge else damping * (0.1 if passes.done == tried + 1 else 1.0)
+        stuck = _norm(there) >= _norm(here) and _norm(here) < 4 * slack(here.weights)
+        here = there
+        if stuck:
+            break
+    bound = _norm(here) + slack(here.weights)
+    return Solution(
+        here.weights,
+        here.value,
+        bound,
+        bound <= tolerance,
+        passes.done - start,
+        here.risk.positives,
+        here.risk.rows,
+    )
+
+
+def rounding(objective: Objective, rows: int, norm_bound: float, width: int) -> Callable[[Vector], float]:
+    """A bound on the error of a computed |grad J|, as a function of the weights.
+
+    With e = 2^-53: a margin is wrong by at most (d + 2) e |w| R, which moves a slope by ``smoothness`` times that;
+    a block's sum of 4,096 terms is wrong by at most 4,096 e of the sum of their sizes, and merging over n/4,096
+    blocks by so many e more; each term is at most L R long. Counted twice over for safety.
+    """
+    unit = 2.0**-52
+    loss = objective.loss
+    share = rows / objective.rows
+    terms = (4096 + rows / 4096 + 64) * unit
+
+    def bound(weights: Vector) -> float:
+        length = float(np.linalg.norm(weights)) * norm_bound
+        steepest = loss.lipschitz if loss.lipschitz is not None else (loss.smoothness or 0.0) * (1.0 + length)
+        margin = (loss.smoothness or 0.0) * (width + 2) * unit * length
+        linear = 0.0 if objective.linear is None else float(np.linalg.norm(objective.linear))
+        own = (objective.ridge * float(np.linalg.norm(weights)) + linear) * 4 * unit
+        return share * norm_bound * (terms * steepest + margin) + own
+
+    return bound
+
+
+def _point(objective: Objective, weights: Vector, risk: Risk) -> _Point:
+    value = risk.value / objective.rows + 0.5 * objective.ridge * float(weights @ weights)
+    gradient = risk.gradient / objective.rows + objective.ridge * weights
+    if objective.linear is not None:
+        value += float(objective.linear @ weights)
+        gradient = gradient + objective.linear
+    hessian = None
+    if risk.hessian is not None:
+        hessian = risk.hessian / objective.rows
+        hessian[np.diag_indices_from(hessian)] += objective.ridge
+    return _Point(weights, value, gradient, hessian, risk)
+
+
+def _norm(point: _Point) -> float:
+    return float(np.linalg.norm(point.gradient))
+
+
+def _first_damping(objective: Objective, norm_bound: float) -> float:
+    """A hinge is straight at w = 0, where a bare Newton step would leave for |grad J| / ridge."""
+    if float(objective.loss.curvature(np.zeros(1))[0]) > 0 or objective.loss.smoothness is None:
+        return 0.0
+    return 0.02 * objective.loss.smoothness * norm_bound**2
+
+
+def _newton(point: _Point, damping: float) -> Vector:
+    assert point.hessian is not None
+    from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
+    matrix = point.hessian + damping * np.eye(len(point.gradient)) if damping else point.hessian
+    try:
+        return np.asarray(-cho_solve(cho_factor(matrix), point.gradient))
+    except LinAlgError:  # no ridge, and directions in which the loss is flat
+        return np.asarray(-np.linalg.lstsq(matrix, point.gradient, rcond=1e-12)[0])
+
+
+class _Curvature:
+    """L-BFGS: the inverse Hessian from the last steps."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self.pairs: deque[tuple[Vector, Vector]] = deque(maxlen=_MEMORY)
+
+    def learn(self, step: Vector, change: Vector) -> None:
+        """Remember a step and how it changed the gradient; only pairs of positive curvature."""
+        if float(step @ change) > 1e-16 * float(np.linalg.norm(step) * np.linalg.norm(change)):
+            self.pairs.append((step, change))
+
+    def direction(self, gradient: Vector) -> Vector:
+        """Minus the inverse Hessian times the gradient, by the two-loop recursion."""
+        q = gradient.copy()
+        kept: list[float] = []
+        for step, change in reversed(self.pairs):
+            kept.append(float(step @ q) / float(step @ change))
+            q -= kept[-1] * change
+        if self.pairs:
+            step, change = self.pairs[-1]
+            q *= float(step @ change) / float(change @ change)
+        for (step, change), alpha in zip(self.pairs, reversed(kept), strict=True):
+            q += (alpha - float(change @ q) / float(step @ change)) * step
+        return -q

@@ -1,0 +1,82 @@
+"""The gradient of the empirical risk at public weights, summed exactly on the lattice for the noisy learner."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskrado.errors import UsageError
+from daskrado.lattice import Lattice
+from daskrado.losses import Loss
+from daskrado.relations import Relation, Sensitivity
+from daskrado.statistics.base import Block, IntVector, Rows, Statistic, integers
+
+SLOPE_BITS = 16
+_MARGIN_BITS = 53
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SlopeSum(Statistic):
+    """Sum over rows of q(slope(y u.x)) y x, with x in the unit ball, u public and q truncation to a 2^-16 grid.
+
+    Every number is exact: rows are integers of ``bits`` bits, ``weights`` are integers in steps of 2^-``weight_bits``
+    so small in norm that margins are whole numbers below 2^53, and slopes are integers of 16 bits. So any
+    partitioning and any order of summation give the same bits, and the sensitivity holds after rounding.
+
+    Sensitivity
+        With |slope| <= 1, truncated toward zero, one row adds a vector of norm at most 1: 1 under add/remove, 2 when
+        it is replaced or a feature of it is flipped. Flipping a label turns slope(z) y x into -slope(-z) y x, which
+        moves the sum by |slope(z) + slope(-z)| <= 2, and by exactly a <= 1 at most for a loss with the odd
+        coefficient a (f'(z) + f'(-z) = -a; truncation only shortens both terms). L1 by Cauchy-Schwarz.
+    """
+
+    loss: Loss
+    weights: IntVector
+    weight_bits: int
+    row_bits: int
+
+    name: ClassVar[str] = "slopes"
+
+    def __repr__(self) -> str:
+        return f"<SlopeSum of {self.width} weights>"
+
+    @classmethod
+    def at(cls, weights: NDArray[np.float64], loss: Loss, lattice: Lattice) -> SlopeSum:
+        """At public weights for unit rows, rounded to the finest grid on which margins are exact."""
+        if loss.lipschitz is None:
+            raise UsageError(f"loss {loss.name} has no bound on its slope, which the noisy gradient needs")
+        length = float(np.linalg.norm(weights))
+        bits = min(40, _MARGIN_BITS - 2 - lattice.bits - math.ceil(math.log2(length + 1.0)))
+        return cls(len(weights), loss, np.rint(np.ldexp(weights, bits)).astype(np.int64), bits, lattice.bits)
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """One block; an integer step is worth 2^-(bits + 16)."""
+        return (Block("gradient", (self.width,), weight=math.ldexp(1.0, -SLOPE_BITS)),)
+
+    def partial(self, rows: Rows) -> IntVector:
+        """Exact: each margin is a whole number below 2^53, and so is each sum of a block."""
+        y = rows.y.astype(np.float64)
+        margins = np.ldexp(y * (rows.x @ self.weights.astype(np.float64)), -self.weight_bits - self.row_bits)
+        assert self.loss.lipschitz is not None
+        slopes = np.trunc(np.ldexp(self.loss.slope(margins) / self.loss.lipschitz, SLOPE_BITS)) * y
+        chunk = 1 << max(0, 53 - self.row_bits - SLOPE_BITS)
+        total = self.zero()
+        for start in range(0, len(y), chunk):
+            total += integers(slopes[start : start + chunk] @ rows.x[start : start + chunk])
+        return total
+
+    def sensitivity(self, relation: Relation) -> Sensitivity:
+        """See the class."""
+        far = 1.0 if relation is Relation.ADD_REMOVE else 2.0
+        if relation is Relation.LABEL_FLIP and self.loss.odd is not None and self.loss.lipschitz is not None:
+            far = min(far, abs(self.loss.odd) / self.loss.lipschitz)
+        return Sensitivity(far * math.sqrt(self.width), far)
+
+    def largest_per_row(self, lattice: Lattice) -> int:
+        """One coordinate of one row times the largest slope."""
+        return 1 << (lattice.bits + SLOPE_BITS)
