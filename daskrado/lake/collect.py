@@ -89,6 +89,7 @@ def open_passes(
     *,
     on_grid: bool = True,
     seeded: bool = False,
+    by_record: bool | None = None,
     key: SignatureKey | None = None,
     client: Client | None = None,
     memory: int | None = None,
@@ -97,11 +98,12 @@ def open_passes(
 
     ``memory`` is the number of bytes for rows in each process: by default 40 % of a worker's limit, or of what this
     machine has left. Rows are kept beside Dask's own data, so that they are never spilled to disk. All sums of one
-    session see rows in the same form: on the grid, or clipped only.
+    session see rows in the same form: on the grid, or clipped only. ``by_record`` gives rows their seeds by record
+    id; by default wherever the Domain has one.
     """
     statistic = _Nothing(domain.width) if on_grid else _NothingOffGrid(domain.width)
-    by_record = domain.id is not None and seeded
-    job = Job(statistic, domain, lattice, secrets.token_hex(8), by_record=by_record, seeded=seeded)
+    records = seeded and domain.id is not None if by_record is None else by_record
+    job = Job(statistic, domain, lattice, secrets.token_hex(8), by_record=records, seeded=seeded)
     material = (key or SignatureKey.secret()).reveal()
     store = RowStore(_memory(client) if memory is None else memory)
     if client is None:
@@ -171,8 +173,12 @@ def _on_cluster(client: Client, job: Job, lake: Lake, report: Progress, *, near:
 
 def _reduce(job: Job, lake: Lake, client: Client, report: Progress, stages: list[Any], near: bool) -> Partial:
     mark = secrets.token_hex(4)  # passes of one session must not share results
-    # A task, not scattered data: if the worker that holds it dies, it is made again.
-    shared = client.submit(_same, job, key=f"daskrado-job-{job.ticket}-{mark}", pure=False)
+    if job.statistic.secret:
+        # Its parameters depend on the rows, so they stay out of the task graph; every worker has a copy.
+        shared = client.scatter(job, broadcast=True, hash=False)
+    else:
+        # A task, not scattered data: if the worker that holds it dies, it is made again.
+        shared = client.submit(_same, job, key=f"daskrado-job-{job.ticket}-{mark}", pure=False)
     names = [f"daskrado-partial-{job.ticket}-{mark}-{i}-{p.identity}" for i, p in enumerate(lake.partitions)]
     contents = [
         client.compute(p.content) if isinstance(getattr(p, "content", None), Delayed) else None

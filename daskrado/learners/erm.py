@@ -40,8 +40,8 @@ class Erm:
     tolerance: float = TOLERANCE
 
     name: ClassVar[str] = "erm"
-    private: ClassVar[bool] = False
     on_grid: ClassVar[bool] = False
+    seeded: ClassVar[bool] = False
 
     def guarantee(self, facts: Facts) -> Guarantee:
         """None."""
@@ -98,8 +98,8 @@ class OutputPerturbation:
     tolerance: float = TOLERANCE
 
     name: ClassVar[str] = "output_perturbation"
-    private: ClassVar[bool] = True
     on_grid: ClassVar[bool] = False
+    seeded: ClassVar[bool] = False
 
     def ridge(self, facts: Facts) -> float:
         """The regularisation, as given or from public facts."""
@@ -177,8 +177,8 @@ class ObjectivePerturbation:
     tolerance: float = TOLERANCE
 
     name: ClassVar[str] = "objective_perturbation"
-    private: ClassVar[bool] = True
     on_grid: ClassVar[bool] = False
+    seeded: ClassVar[bool] = False
 
     def calibrated(self, facts: Facts) -> tuple[float, ObjectiveNoise]:
         """(regularisation, noise): all public."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,9 +62,9 @@ class Session:
 class IterativeLearner(Protocol):
     """A learner that collects more than once."""
 
-    name: str
-    private: bool
-    on_grid: bool
+    name: ClassVar[str]
+    on_grid: ClassVar[bool]
+    seeded: ClassVar[bool]
 
     def guarantee(self, facts: Facts) -> Guarantee:
         """What it costs: refuses what cannot be done, from public facts only."""

@@ -7,8 +7,9 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 
@@ -18,11 +19,13 @@ from daskrado.lake.collect import collect
 from daskrado.lake.publish import check_free, new_folder
 from daskrado.lake.scan import Lake, open_lake
 from daskrado.lake.seeds import SignatureKey
+from daskrado.learners.iterative import Learned
 from daskrado.models import LinearModel
 from daskrado.privacy.ledger import Grant, Ledger
 from daskrado.release import Release, release, release_without_privacy
 from daskrado.runs.journal import Journal, new_journal, unfinished_run
-from daskrado.runs.pipeline import Pipeline, RadoStatistic, default_ledger
+from daskrado.runs.learning import by_record, learn_iteratively
+from daskrado.runs.pipeline import Learner, Pipeline, RadoStatistic, default_ledger
 from daskrado.runs.plan import Plan, make_plan
 from daskrado.runs.report import write_artefacts
 from daskrado.statistics.base import Summary
@@ -37,7 +40,7 @@ class RunResult:
     plan: Plan
     run: str
     model: LinearModel
-    release: Release
+    release: Release | Learned
     budget: dict[str, Any]
     seconds: dict[str, float]
     rows: int | None = field(default=None)
@@ -101,11 +104,12 @@ def resume(
         check_free(pipeline.output, overwrite=journal.overwrite)
         clock = _Clock()
         grant = left.grant(ledger)
-        if plan.mechanism is None or plan.mechanism.event != grant.event:
+        if plan.event != grant.event:
             raise LedgerError(
                 f"run {journal.run}: its grant is for {grant.event}, which is not what its pipeline costs"
             )
         kept = journal.kept(plan)
+        released: Release | Learned
         if kept is not None:
             released, rows = kept
             budget = budget_facts(ledger, grant)
@@ -124,16 +128,16 @@ def resume(
 
 def _scan(plan: Plan, clock: _Clock) -> Lake:
     with clock("scan"):
-        domain = plan.pipeline.domain
-        lake = open_lake(plan.pipeline.lake, domain, ids=domain.id is not None and plan.statistic.needs_seeds)
-        plan.lattice.guard(lake.rows, plan.statistic.largest_per_row(plan.lattice))
+        lake = open_lake(plan.pipeline.lake, plan.pipeline.domain, ids=by_record(plan))
+        if plan.statistic is not None:
+            plan.lattice.guard(lake.rows, plan.statistic.largest_per_row(plan.lattice))
     return lake
 
 
 def _publish(
     plan: Plan,
     identifier: str,
-    released: Release,
+    released: Release | Learned,
     budget: dict[str, Any],
     clock: _Clock,
     rows: int | None,
@@ -144,9 +148,12 @@ def _publish(
 ) -> RunResult:
     """Learn from the release and write the artefacts: post-processing, which may be repeated."""
     pipeline = plan.pipeline
-    with clock("learn"):
-        weights, details = plan.learner.fit(released)
-        model = LinearModel(pipeline.domain, weights, plan.statement, plan.learner.name, details)
+    if isinstance(released, Learned):
+        weights, details = released.weights, released.details
+    else:
+        with clock("learn"):
+            weights, details = cast(Learner, plan.learner).fit(released)
+    model = LinearModel(pipeline.domain, weights, plan.statement, plan.learner.name, details)
     result = RunResult(plan, identifier, model, released, budget, clock.seconds, rows, notes)
     if write:
         try:
@@ -169,12 +176,13 @@ def _release(
     progress: Progress | None,
     journal: Journal | None,
     grant: Grant | None = None,
-) -> tuple[Release, dict[str, Any], tuple[str, ...]]:
+) -> tuple[Release | Learned, dict[str, Any], tuple[str, ...]]:
     """Reserve (unless an earlier process did), collect, spend, draw, keep."""
     pipeline = plan.pipeline
     with connect(pipeline.cluster, lake.size) as client:
 
         def gather() -> Summary:
+            assert plan.statistic is not None
             with clock("collect"):
                 return collect(
                     plan.statistic,
@@ -186,7 +194,10 @@ def _release(
                     progress=progress,
                 )
 
-        if ledger is None or plan.mechanism is None:
+        if ledger is None or plan.event is None:
+            if plan.statistic is None:
+                with clock("learn"):
+                    return learn_iteratively(plan, lake, client, None, progress), {}, ()
             return release_without_privacy(gather()), {}, ()
         notes: tuple[str, ...] = ()
         if grant is None:
@@ -195,20 +206,24 @@ def _release(
             grant = ledger.reserve(
                 pipeline.dataset,
                 plan.statement.relation,
-                plan.mechanism.event,
+                plan.event,
                 theorem=plan.statement.theorem,
                 run=identifier,
                 fingerprint=lake.fingerprint,
             )
+        released: Release | Learned
         with _void_unless_spent(ledger, grant):
-            summary = gather()
-            with clock("release"):
-                released = release(summary, plan.mechanism, ledger, grant, plan.statement)
-                notes += _keep(journal, released, lake.rows if pipeline.rows_public else None)
+            if plan.mechanism is None:
+                released = learn_iteratively(plan, lake, client, partial(ledger.spend, grant), progress)
+            else:
+                summary = gather()
+                with clock("release"):
+                    released = release(summary, plan.mechanism, ledger, grant, plan.statement)
+            notes += _keep(journal, released, lake.rows if pipeline.rows_public else None)
         return released, budget_facts(ledger, grant), notes
 
 
-def _keep(journal: Journal | None, released: Release, rows: int | None) -> tuple[str, ...]:
+def _keep(journal: Journal | None, released: Release | Learned, rows: int | None) -> tuple[str, ...]:
     """Keep the release until it is published. A disk that fails here is no reason to lose what was paid for."""
     if journal is None:
         return ()
@@ -232,7 +247,7 @@ def _void_unless_spent(ledger: Ledger, grant: Grant) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _ledger(plan: Plan, path: str | Path | None) -> Iterator[Ledger | None]:
-    if plan.mechanism is None:
+    if plan.event is None:
         yield None
         return
     chosen = path or plan.pipeline.ledger.path

@@ -25,6 +25,7 @@ import numpy as np
 
 from daskrado.domain import parse
 from daskrado.errors import LedgerError, UsageError
+from daskrado.learners.iterative import Learned
 from daskrado.models import write_text
 from daskrado.privacy.ledger import Grant, Ledger, LedgerEntry, State
 from daskrado.release import Release
@@ -57,9 +58,13 @@ class Journal:
         """Whether the run may replace its output folder."""
         return bool(self._content["overwrite"])
 
-    def keep(self, released: Release, rows: int | None) -> None:
+    def keep(self, released: Release | Learned, rows: int | None) -> None:
         """Write a release to disk, whole or not at all; its room was set aside before anything was debited."""
-        arrays = {f"value_{name}": value for name, value in released.values.items()}
+        if isinstance(released, Learned):
+            public = json.dumps({"details": released.details, "noise_std": released.noise_std})
+            arrays = {"value_weights": released.weights, "value_public": np.array(public)}
+        else:
+            arrays = {f"value_{name}": value for name, value in released.values.items()}
         part = self.path.with_suffix(".part")
         with open(part, "r+b") as file:
             np.savez(file, rows=np.int64(-1 if rows is None else rows), **arrays)  # type: ignore[arg-type]
@@ -69,14 +74,17 @@ class Journal:
         part.rename(self.path.with_suffix(".npz"))
         _sync_folder(self.path.parent)
 
-    def kept(self, plan: Plan) -> tuple[Release, int | None] | None:
+    def kept(self, plan: Plan) -> tuple[Release | Learned, int | None] | None:
         """The release that the run had drawn, with the row count where that is public; None if there is none."""
         path = self.path.with_suffix(".npz")
-        if not path.exists() or plan.mechanism is None:
+        if not path.exists():
             return None
         with np.load(path, allow_pickle=False) as stored:
             rows = int(stored["rows"])
             values = {name.removeprefix("value_"): stored[name] for name in stored.files if name != "rows"}
+        if plan.statistic is None or plan.mechanism is None:
+            public = json.loads(str(values["public"]))
+            return Learned(values["weights"], public["details"], public["noise_std"]), None if rows < 0 else rows
         released = Release(plan.statistic, plan.lattice, values, plan.mechanism.noise_std(), plan.statement)
         return released, None if rows < 0 else rows
 
@@ -109,7 +117,7 @@ def new_journal(ledger: Ledger, run: str, plan: Plan, *, overwrite: bool) -> Ite
     }
     try:
         with open(path.with_suffix(".part"), "wb") as file:
-            os.posix_fallocate(file.fileno(), 0, 16 * plan.statistic.size + (1 << 16))
+            os.posix_fallocate(file.fileno(), 0, 16 * plan.size + (1 << 16))
         write_text(path, json.dumps(content))
     except OSError as error:
         path.with_suffix(".part").unlink(missing_ok=True)

@@ -68,9 +68,9 @@ class LearnJob:
         plan = make_plan(self.pipeline)
         left = budget_left(plan, ledger) if ledger is not None else None
         yield from plan_lines(plan, left)
-        if left is not None and ledger is not None and plan.mechanism is not None:
+        if left is not None and ledger is not None and plan.event is not None:
             assert plan.statement.relation is not None
-            after = ledger.after(self.pipeline.dataset, plan.statement.relation, plan.mechanism.event)
+            after = ledger.after(self.pipeline.dataset, plan.statement.relation, plan.event)
             yield f"after       epsilon {float(after.epsilon):.4g} charged in all ({after.method})"
 
     def run(self, *, overwrite: bool, ledger_path: Path | None, progress: Progress | None) -> Iterator[str]:

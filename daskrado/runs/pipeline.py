@@ -14,6 +14,7 @@ from daskrado.errors import UsageError
 from daskrado.learners import MeanLearner, MomentsLearner, RadoBoost
 from daskrado.privacy.events import MAX_DELTA, MAX_EPSILON
 from daskrado.relations import Relation
+from daskrado.runs.iterative import ErmChoice, GradientChoice, ObjectiveChoice, OutputChoice, is_iterative
 from daskrado.statistics import BalancedRados, HadamardRados, MeanOperator, Moments, Statistic, UniformRados
 
 Learner = MomentsLearner | MeanLearner | RadoBoost
@@ -122,7 +123,10 @@ class RadoBoostChoice(Frozen):
 
 
 StatisticChoice = Annotated[MomentsStatistic | MeanStatistic | RadoStatistic, Field(discriminator="kind")]
-LearnerChoice = Annotated[MomentsChoice | MeanChoice | RadoBoostChoice, Field(discriminator="kind")]
+OneShotChoice = MomentsChoice | MeanChoice | RadoBoostChoice
+LearnerChoice = Annotated[
+    OneShotChoice | ErmChoice | OutputChoice | ObjectiveChoice | GradientChoice, Field(discriminator="kind")
+]
 _FITS = {
     "moments": ("moments",),
     "mean": ("mean_operator", "moments"),
@@ -142,7 +146,8 @@ class Pipeline(Frozen):
     budget: Budget | None = None
     ledger: LedgerConfig = LedgerConfig()
     learner: LearnerChoice = MomentsChoice(kind="moments")
-    statistic: StatisticChoice
+    statistic: StatisticChoice | None = None
+    rows: int | None = Field(default=None, ge=1, description="public number of rows; a guess under add_remove")
     mechanism: Literal["gaussian", "laplace"] | None = None
     lattice_bits: int | None = Field(default=None, ge=4, le=26)
     cluster: ClusterConfig = ClusterConfig()
@@ -172,23 +177,55 @@ class Pipeline(Frozen):
 
     @model_validator(mode="after")
     def _check(self) -> Pipeline:
+        if self.iterative:
+            return self._check_iterative()
+        if self.statistic is None:
+            raise ValueError(
+                f"statistic: missing; learner {self.learner.kind} takes {', '.join(_FITS[self.learner.kind])}"
+            )
         if self.statistic.kind not in _FITS[self.learner.kind]:
             fits = ", ".join(_FITS[self.learner.kind])
             raise ValueError(
                 f"learner {self.learner.kind} needs one of the statistics {fits}, got {self.statistic.kind}"
             )
+        self._check_protection()
+        if self.protect is not None and isinstance(self.statistic, RadoStatistic):
+            self._check_rados(self.statistic, self.protect)
+        return self
+
+    def _check_protection(self) -> None:
         if not self.private:
             if self.protect is not None or self.budget is not None:
                 raise ValueError("private: false protects nobody: drop protect and budget, or drop private: false")
-            return self
+            return
         if self.protect is None or self.budget is None:
             raise ValueError("protect and budget are missing; a baseline without protection says private: false")
         if self.protect.feature is not None:
             column = self.domain.columns.get(self.protect.feature)
             if not isinstance(column, BooleanColumn):
                 raise ValueError(f"protect.feature {self.protect.feature!r} is not a boolean column of the domain")
-        if isinstance(self.statistic, RadoStatistic):
-            self._check_rados(self.statistic, self.protect)
+
+    @property
+    def iterative(self) -> bool:
+        """Whether the learner reads the lake several times instead of learning from one release."""
+        return is_iterative(self.learner.kind)
+
+    def _check_iterative(self) -> Pipeline:
+        if self.statistic is not None or self.mechanism is not None:
+            raise ValueError(
+                f"learner {self.learner.kind} has statistics and noise of its own: drop statistic and mechanism"
+            )
+        self._check_protection()
+        if self.private == (self.learner.kind == "erm"):
+            raise ValueError(
+                "learner erm adds no noise: it goes with private: false, and the other learners that read the lake "
+                "several times do not"
+            )
+        if self.protect is not None and not self.protect.relation.rows_public and self.rows is None:
+            raise ValueError(
+                f"learner {self.learner.kind} under add_remove needs rows: a public guess at their number, which is "
+                "secret (only accuracy depends on it)"
+            )
         return self
 
     def _check_rados(self, rados: RadoStatistic, protect: Protect) -> None:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
+from daskrado.lake.scan import open_lake
 from daskrado.lattice import Lattice
-from daskrado.privacy.accountant import compose
+from daskrado.learners.iterative import IterativeLearner
+from daskrado.privacy.accountant import Event, compose
 from daskrado.privacy.ledger import Ledger, Remaining
 from daskrado.privacy.mechanisms import Mechanism, Target, mechanism
+from daskrado.privacy.perturbation import Facts
+from daskrado.relations import Relation
 from daskrado.runs.pipeline import Learner, Pipeline
 from daskrado.statement import PrivacyStatement
 from daskrado.statistics.base import Statistic
@@ -17,18 +22,28 @@ from daskrado.statistics.base import Statistic
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything a run will do, all of it public."""
+    """Everything a run will do, all of it public.
+
+    A learner on one release has a statistic and a mechanism; one that reads the lake several times has public facts.
+    """
 
     pipeline: Pipeline
-    statistic: Statistic
     lattice: Lattice
-    mechanism: Mechanism | None
-    learner: Learner
+    learner: Learner | IterativeLearner
     statement: PrivacyStatement
+    event: Event | None = None
+    statistic: Statistic | None = None
+    mechanism: Mechanism | None = None
+    facts: Facts | None = None
+
+    @property
+    def size(self) -> int:
+        """How many numbers are released."""
+        return self.statistic.size if self.statistic is not None else self.pipeline.domain.width
 
     def noise(self) -> list[dict[str, Any]]:
         """For each block: entries, noise, and how many rows of full norm would move an entry as far as the noise."""
-        if self.mechanism is None:
+        if self.mechanism is None or self.statistic is None:
             return []
         std = self.mechanism.noise_std()
         return [
@@ -44,6 +59,9 @@ class Plan:
 
 def make_plan(pipeline: Pipeline) -> Plan:
     """Calibrate a pipeline's mechanism from public facts alone."""
+    if pipeline.iterative:
+        return _iterative_plan(pipeline)
+    assert pipeline.statistic is not None
     statistic = pipeline.statistic.build(pipeline.domain.width)
     lattice = Lattice(pipeline.domain.norm_bound, pipeline.lattice_bits or statistic.default_bits)
     chosen, statement = None, PrivacyStatement.none()
@@ -66,7 +84,43 @@ def make_plan(pipeline: Pipeline) -> Plan:
             accountant=total.method,
             assumptions=_assumptions(pipeline),
         )
-    return Plan(pipeline, statistic, lattice, chosen, pipeline.learner.build(), statement)
+    event = chosen.event if chosen is not None else None
+    return Plan(pipeline, lattice, pipeline.learner.build(), statement, event, statistic, chosen)
+
+
+def _iterative_plan(pipeline: Pipeline) -> Plan:
+    """The plan of a learner that reads the lake several times: its number of rows is public, or given."""
+    learner = pipeline.learner.build()
+    lattice = Lattice(pipeline.domain.norm_bound, pipeline.lattice_bits or Statistic.default_bits)
+    rows = pipeline.rows or open_lake(pipeline.lake, pipeline.domain).rows
+    if pipeline.protect is None or pipeline.budget is None:
+        facts = Facts(rows, pipeline.domain.width, pipeline.domain.norm_bound, Relation.REPLACE_ONE, 1.0)
+        return Plan(pipeline, lattice, learner, PrivacyStatement.none(), facts=facts)
+    protect, budget = pipeline.protect, pipeline.budget
+    facts = Facts(
+        rows,
+        pipeline.domain.width,
+        pipeline.domain.norm_bound,
+        protect.relation,
+        budget.epsilon,
+        budget.delta,
+        protect.rows_per_unit,
+    )
+    found = cast(IterativeLearner, learner).guarantee(facts)
+    total = compose([found.event], found.delta)
+    statement = PrivacyStatement(
+        private=True,
+        relation=protect.relation,
+        unit=protect.unit,
+        rows_per_unit=protect.rows_per_unit,
+        epsilon=min(float(total.epsilon), budget.epsilon),
+        delta=found.delta,
+        mechanism=found.mechanism,
+        theorem=found.theorem,
+        accountant=total.method,
+        assumptions=(*_assumptions(pipeline), *found.assumptions),
+    )
+    return Plan(pipeline, lattice, learner, statement, found.event, facts=facts)
 
 
 def _assumptions(pipeline: Pipeline) -> tuple[str, ...]:
@@ -85,6 +139,19 @@ def budget_left(plan: Plan, ledger: Ledger) -> Remaining | None:
     if relation is None or ledger.limit(plan.pipeline.dataset, relation) is None:
         return None
     return ledger.remaining(plan.pipeline.dataset, relation)
+
+
+def forecast(plan: Plan) -> Iterator[tuple[str, str]]:
+    """What a learner that reads the lake several times will do, and the excess risk to expect of its noise."""
+    if plan.facts is None:
+        return
+    learner = cast(IterativeLearner, plan.learner)
+    yield from learner.forecast(plan.facts)
+    if plan.statement.private:
+        yield (
+            "forecast",
+            f"about {learner.excess(plan.facts):.2g} more loss per row than without noise (a public rule)",
+        )
 
 
 def hint(rows: float) -> str:

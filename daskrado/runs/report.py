@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import daskrado
+from daskrado.learners.iterative import Learned
 from daskrado.models import write_text
 from daskrado.privacy.accountant import event_to_json
 from daskrado.runs.page import Section, bars, render_page
-from daskrado.runs.plan import Plan, hint
+from daskrado.runs.plan import Plan, forecast, hint
 from daskrado.statement import PrivacyStatement
 from daskrado.statistics.rados import HadamardRados
 
@@ -39,9 +40,9 @@ def manifest(result: RunResult) -> dict[str, Any]:
         "dataset": plan.pipeline.dataset,
         "privacy": plan.statement.model_dump(mode="json"),
         "privacy_in_words": plan.statement.sentence(),
-        "event": event_to_json(plan.mechanism.event) if plan.mechanism is not None else None,
+        "event": event_to_json(plan.event) if plan.event is not None else None,
         "budget": result.budget,
-        "statistic": plan.pipeline.statistic.model_dump(mode="json"),
+        "statistic": plan.pipeline.statistic.model_dump(mode="json") if plan.pipeline.statistic is not None else None,
         "learner": plan.pipeline.learner.model_dump(mode="json"),
         "lattice": {"norm_bound": plan.lattice.norm_bound, "bits": plan.lattice.bits},
         "noise_std": result.release.noise_std,
@@ -56,6 +57,8 @@ def manifest(result: RunResult) -> dict[str, Any]:
 def signal_and_noise(result: RunResult) -> tuple[np.ndarray, float, str]:
     """Released values to set against the noise on them: the mean operator's where there is one."""
     released = result.release
+    if isinstance(released, Learned):
+        return released.weights, released.noise_std.get("weights", 0.0), "weights"
     if isinstance(released.statistic, HadamardRados):
         return released.values["sketch"][:, 0], released.noise_std["sketch"], "mean operator (bucket 0 of the sketch)"
     if "mean" in released.values:
@@ -106,6 +109,8 @@ def privacy_sections(statement: PrivacyStatement, budget: dict[str, Any]) -> lis
 
 def _noise_section(result: RunResult) -> Section:
     plan = result.plan
+    if plan.facts is not None:
+        return Section("Noise against signal", rows=list(forecast(plan)))
     values, std, what = signal_and_noise(result)
     plot = bars(
         dict(zip(plan.pipeline.domain.feature_names, values.tolist(), strict=True)), f"released {what}", noise=std
@@ -138,8 +143,10 @@ def _made(plan: Plan, result: RunResult) -> list[tuple[str, str]]:
         else f"; {key.replace('_', ' ')} {value}"
         for key, value in result.model.details.items()
     )
+    statistic = plan.statistic
+    summed = f"{statistic.name}, {statistic.size:,} integers {grid}" if statistic is not None else "the learner's own"
     return [
-        ("statistic", f"{plan.statistic.name}, {plan.statistic.size:,} integers {grid}"),
+        ("statistic", summed),
         ("learner", plan.learner.name + details),
         ("rows", f"{result.rows:,}" if result.rows is not None else "secret under this relation"),
         ("domain", f"{plan.pipeline.domain.width} features, sha256 {plan.pipeline.domain.digest()[:16]}…"),

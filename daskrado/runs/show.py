@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from daskrado.privacy.ledger import Ledger, Remaining
 from daskrado.runs.job import RunResult
 from daskrado.runs.journal import unfinished
-from daskrado.runs.plan import Plan, hint
+from daskrado.runs.plan import Plan, forecast, hint
 from daskrado.runs.report import signal_and_noise
 
 
@@ -16,13 +16,16 @@ def plan_lines(plan: Plan, left: Remaining | None) -> Iterator[str]:
     pipeline = plan.pipeline
     yield f"data set    {pipeline.dataset}"
     yield f"features    {pipeline.domain.width}, norm bound {pipeline.domain.norm_bound:g}"
-    yield f"statistic   {plan.statistic.name}, {plan.statistic.size:,} integers"
+    if plan.statistic is not None:
+        yield f"statistic   {plan.statistic.name}, {plan.statistic.size:,} integers"
     yield f"learner     {plan.learner.name}"
     yield f"guarantee   {plan.statement.sentence()}"
-    if plan.mechanism is None:
+    for name, text in forecast(plan):
+        yield f"{name:<11} {text}"
+    if plan.event is None:
         return
     yield f"mechanism   {plan.statement.theorem}"
-    yield f"cost        {plan.mechanism.event}"
+    yield f"cost        {plan.event}"
     for row in plan.noise():
         text = f"standard deviation {row['std']:.4g}, {hint(row['rows'])}" if row["std"] else "public, none needed"
         yield f"noise       {row['block']}: {text}"
@@ -42,9 +45,10 @@ def run_lines(result: RunResult) -> Iterator[str]:
     plan = result.plan
     yield plan.statement.sentence()
     values, std, what = signal_and_noise(result)
-    if plan.statement.private:
+    if plan.statement.private and std:
         strong = int((abs(values) > 2 * std).sum())
         yield f"{what}: {strong} of {len(values)} entries stand out of the noise (above 2 standard deviations)"
+    if plan.statement.private:
         yield (
             f"budget of {result.budget['dataset']}: epsilon {result.budget['spent_epsilon']:.4g} of "
             f"{result.budget['limit_epsilon']:g} spent, {result.budget['left_epsilon']:.4g} left"

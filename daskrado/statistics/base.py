@@ -80,6 +80,7 @@ class Additive(ABC):
     name: ClassVar[str]
     needs_seeds: ClassVar[bool] = False
     on_grid: ClassVar[bool] = True
+    secret: ClassVar[bool] = False  # whether its own parameters were computed from rows
 
     @property
     def label_use(self) -> Literal["required", "optional", "none"]:

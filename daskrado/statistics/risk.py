@@ -30,6 +30,7 @@ class RiskSum(Additive):
 
     name: ClassVar[str] = "risk"
     on_grid: ClassVar[bool] = False
+    secret: ClassVar[bool] = True
 
     def __repr__(self) -> str:
         return f"<RiskSum at {self.width} private weights>"
@@ -92,6 +93,7 @@ class Mistakes(Additive):
 
     name: ClassVar[str] = "mistakes"
     on_grid: ClassVar[bool] = False
+    secret: ClassVar[bool] = True
 
     def __repr__(self) -> str:
         return f"<Mistakes of {self.models.shape[1]} models>"

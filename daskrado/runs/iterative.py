@@ -1,0 +1,84 @@
+"""Learners that read the lake several times, as a pipeline names them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from daskrado.domain import Frozen
+from daskrado.learners.erm import Erm, ObjectivePerturbation, OutputPerturbation
+from daskrado.learners.gradient import MAX_STEPS, PrivateGradient
+from daskrado.learners.iterative import IterativeLearner
+from daskrado.losses import Loss, make_loss
+
+LossName = Literal["logistic", "huber", "smooth_hinge", "square"]
+
+
+class _WithLoss(Frozen):
+    loss: LossName = "logistic"
+    h: float | None = Field(default=None, description="half width of a hinge's rounded corner")
+
+    def made_loss(self) -> Loss:
+        """The loss and its corner."""
+        return make_loss(self.loss, self.h)
+
+
+class ErmChoice(_WithLoss):
+    """The exact regularised minimiser: a baseline, with private: false."""
+
+    kind: Literal["erm"]
+    regularisation: float = Field(default=1e-4, ge=0)
+    tolerance: float = Field(default=1e-9, gt=0, lt=1)
+
+    def build(self) -> IterativeLearner:
+        """The learner."""
+        return Erm(self.made_loss(), self.regularisation, self.tolerance)
+
+
+class OutputChoice(_WithLoss):
+    """Output perturbation; without ``regularisation``, a public rule chooses it."""
+
+    kind: Literal["output_perturbation"]
+    regularisation: float | None = None
+    tolerance: float = Field(default=1e-9, gt=0, lt=1e-3)
+
+    def build(self) -> IterativeLearner:
+        """The learner."""
+        return OutputPerturbation(self.made_loss(), self.regularisation, self.tolerance)
+
+
+class ObjectiveChoice(_WithLoss):
+    """Objective perturbation; without ``regularisation``, a public rule chooses it."""
+
+    kind: Literal["objective_perturbation"]
+    regularisation: float | None = None
+    noise: Literal["auto", "gamma", "gaussian"] = "auto"
+    tight: bool = False
+    tolerance: float = Field(default=1e-9, gt=0, lt=1e-3)
+
+    def build(self) -> IterativeLearner:
+        """The learner."""
+        return ObjectivePerturbation(self.made_loss(), self.regularisation, self.noise, self.tight, self.tolerance)
+
+
+class GradientChoice(_WithLoss):
+    """Noisy gradient descent; steps and rate from a public rule unless given."""
+
+    kind: Literal["gradient"]
+    loss: LossName = "huber"
+    steps: int | None = Field(default=None, ge=1, le=20 * MAX_STEPS)
+    rate: float | None = Field(default=None, gt=0)
+
+    def build(self) -> IterativeLearner:
+        """The learner."""
+        return PrivateGradient(self.made_loss(), self.steps, self.rate)
+
+
+Choice = Annotated[ErmChoice | OutputChoice | ObjectiveChoice | GradientChoice, Field(discriminator="kind")]
+ITERATIVE = ("erm", "output_perturbation", "objective_perturbation", "gradient")
+
+
+def is_iterative(kind: Any) -> bool:
+    """Whether a learner of this kind takes (passes, grant) in place of a release."""
+    return kind in ITERATIVE

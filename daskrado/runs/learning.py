@@ -1,0 +1,51 @@
+"""The run of a learner that reads the lake several times inside one grant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+from daskrado.lake.collect import open_passes
+from daskrado.lake.scan import Lake
+from daskrado.lake.seeds import SignatureKey
+from daskrado.learners.iterative import IterativeLearner, Learned, Session
+from daskrado.relations import Relation
+from daskrado.runs.plan import Plan
+
+if TYPE_CHECKING:
+    from daskrado.lake.collect import Progress
+
+
+def learn_iteratively(
+    plan: Plan, lake: Lake, client: Any, spend: Callable[[], None] | None, progress: Progress | None
+) -> Learned:
+    """Learn; ``spend`` marks the grant, None is a run without privacy.
+
+    In a private run the progress bar shows no gradient norm and the manifest no seconds: both depend on the rows.
+    """
+    assert plan.facts is not None
+    learner = cast(IterativeLearner, plan.learner)
+    with open_passes(
+        lake,
+        plan.pipeline.domain,
+        plan.lattice,
+        on_grid=learner.on_grid,
+        seeded=learner.seeded,
+        by_record=by_record(plan),
+        key=SignatureKey.from_seed(0),  # deals rows out to the parts of a tuning grid: public, and not by content
+        client=client,
+    ) as passes:
+        if spend is None:
+            watch = getattr(progress, "note", None)
+            return learner.learn(Session(passes, lambda: None, progress=progress, watch=watch), plan.facts)
+        return learner.learn(Session(passes, spend, progress=progress), plan.facts)
+
+
+def by_record(plan: Plan) -> bool:
+    """Whether rows get their seeds from the record id, where there is one."""
+    if plan.pipeline.domain.id is None:
+        return False
+    if plan.statistic is not None:
+        return plan.statistic.needs_seeds
+    # A replaced record may bring another id and move to another part of a grid; its position stays.
+    return cast(IterativeLearner, plan.learner).seeded and plan.statement.relation is Relation.ADD_REMOVE
