@@ -27,6 +27,7 @@ COMMANDS = {
     "compose": ("compose:compose", "Add up privacy losses by every theorem, for planned or charged releases."),
     "site": ("sites:site", "Take part in a study of several sites; rows stay here."),
     "study": ("sites:study", "Coordinate a study: open, status, combine."),
+    "cluster": ("cluster:cluster", "Prepare clusters: certificates for TLS."),
     "bench": ("bench:bench", "Measure the promises of speed and memory."),
 }
 

@@ -35,6 +35,7 @@ def plan(pipeline: Path, ledger: Path | None) -> None:
 @with_ledger
 @click.option("--output", default=None, help="Output folder, instead of the pipeline's.")
 @click.option("--overwrite", is_flag=True, help="Replace the output folder if it exists.")
+@click.option("--performance-report", default=None, metavar="FILE", help="Save Dask's page about tasks and workers.")
 @click.option("--resume", "unfinished", default=None, metavar="RUN", help="Finish a run that was cut off.")
 def run(
     pipeline: Path | None,
@@ -43,6 +44,7 @@ def run(
     ledger: Path | None,
     output: str | None,
     overwrite: bool,
+    performance_report: str | None,
     unfinished: str | None,
 ) -> None:
     """Run a pipeline: debit the ledger, read the lake, add noise once, learn, publish.
@@ -54,7 +56,11 @@ def run(
     from daskrado.errors import UsageError
     from daskrado.runs.kinds import load_job
 
-    where = cluster_config(workers, cluster) if workers is not None or cluster is not None else None
+    where = None
+    if workers is not None or cluster is not None:
+        where = cluster_config(workers, cluster, performance_report)
+    elif performance_report is not None:
+        raise UsageError("--performance-report needs --workers or --cluster (or cluster.performance_report)")
     if unfinished is not None:
         if pipeline is not None or output is not None or overwrite:
             raise UsageError(

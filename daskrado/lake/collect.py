@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import secrets
 from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from dask.delayed import Delayed
-from distributed import Client, WorkerPlugin, as_completed, get_worker
+from distributed import Client, KilledWorker, WorkerPlugin, as_completed, get_worker
+from distributed.comm import CommClosedError
 from numpy.typing import NDArray
 
 from daskrado.domain import Domain
@@ -165,6 +167,8 @@ def _on_cluster(client: Client, job: Job, lake: Lake, report: Progress, *, near:
     stages: list[Any] = []
     try:
         return _reduce(job, lake, client, report, stages, near)
+    except (CancelledError, CommClosedError) as error:
+        raise ClusterError("the scheduler was lost while it worked on the lake") from error
     except BaseException:
         with contextlib.suppress(Exception):
             client.cancel(stages, force=True)
@@ -219,7 +223,7 @@ def _reduce(job: Job, lake: Lake, client: Client, report: Progress, stages: list
         ]
         if depth == 0:
             sizes = {m.key: len(g) for m, g in zip(merged, groups, strict=True)}
-            first = as_completed(merged)
+            first = as_completed(merged, loop=client.loop)  # never the process's default client
         stages[:] = merged
         level = merged
         depth += 1
@@ -227,7 +231,7 @@ def _reduce(job: Job, lake: Lake, client: Client, report: Progress, stages: list
             break
     # The tree is submitted whole: partial sums die as soon as their group is merged.
     for future in first:
-        if future.status == "error":
+        if future.status != "finished":
             _raise(future)
         done += sizes[future.key]
         report(done, len(lake.partitions))
@@ -238,10 +242,18 @@ def _reduce(job: Job, lake: Lake, client: Client, report: Progress, stages: list
 
 
 def _raise(future: Any) -> None:
+    """What went wrong, by its kind only: the text of an unforeseen error might quote a row."""
     error = future.exception()
     if isinstance(error, DataError):
         raise error
-    raise ClusterError(f"a task failed {RETRIES + 1} times: {type(error).__name__}: {error}") from error
+    if isinstance(error, KilledWorker):
+        raise ClusterError(
+            "workers died again and again at the same task; if they ran out of memory, give them more "
+            "(memory_limit) or write the lake with smaller row groups (daskrado ingest --group-rows)"
+        ) from error
+    raise ClusterError(
+        f"a task failed {RETRIES + 1} times with {type(error).__name__}; see it with --debug"
+    ) from error
 
 
 def is_delayed(partition: Any) -> bool:

@@ -1,0 +1,211 @@
+"""A client for the duration of a job, on whatever the configuration says."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from daskrado.cluster.config import ClusterConfig
+from daskrado.errors import ClusterError, UsageError
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+IN_PROCESS_BYTES = 64 << 20  # a lake below this is read faster here than a cluster starts
+
+_log = logging.getLogger(__name__)
+
+
+@contextlib.contextmanager
+def connect(config: ClusterConfig, lake_bytes: int = 0) -> Iterator[Client | None]:
+    """A Dask client for the duration of a job, or None for "in this process"."""
+    kind = config.kind
+    if kind == "auto":
+        kind = "in_process" if lake_bytes < IN_PROCESS_BYTES and config.workers is None else "local"
+    if kind == "in_process":
+        if config.performance_report is not None:
+            raise UsageError(
+                "a performance report is about workers, and this job runs in this process: give --workers"
+            )
+        _log.info("working in this process")
+        yield None
+        return
+    config.check_files()
+    start = {"local": _local, "slurm": _slurm, "scheduler": _remote}[kind]
+    with start(config) as client, _performance_report(client, config.performance_report):
+        workers = len(client.scheduler_info(n_workers=-1)["workers"])
+        _log.info("working on %d workers of the scheduler %s", workers, client.scheduler.address)
+        yield client
+
+
+@contextlib.contextmanager
+def _performance_report(client: Client, path: str | None) -> Iterator[None]:
+    """Dask's own page about tasks, transfers and workers. Tasks are named by files; none carries a value of a row."""
+    if path is None:
+        yield
+        return
+    try:
+        import bokeh  # noqa: F401
+    except ImportError:
+        raise UsageError("a performance report needs bokeh: pip install 'daskrado[cluster]'") from None
+    from distributed import performance_report
+
+    if not Path(path).absolute().parent.is_dir():
+        raise UsageError(f"--performance-report {path}: its folder does not exist")
+    with client.as_current(), performance_report(filename=path):
+        yield
+    _log.info("performance report in %s", path)
+
+
+@contextlib.contextmanager
+def _local(config: ClusterConfig) -> Iterator[Client]:
+    from distributed import LocalCluster
+
+    with _settings(config):
+        cluster = LocalCluster(
+            n_workers=config.workers or os.cpu_count() or 1,
+            threads_per_worker=config.threads,
+            memory_limit=config.memory_limit,
+            dashboard_address=":0",
+            scheduler_kwargs={"dashboard": False},  # no page that shows tasks
+            processes=True,
+            security=_security(config) or (config.require_encryption or None),  # True: certificates made on the spot
+            silence_logs=logging.CRITICAL,
+        )
+        with _client_of(cluster) as client:
+            yield client
+
+
+@contextlib.contextmanager
+def _slurm(config: ClusterConfig) -> Iterator[Client]:
+    try:
+        from dask_jobqueue import SLURMCluster
+    except ImportError:
+        raise UsageError("kind slurm needs dask-jobqueue: pip install 'daskrado[cluster]'") from None
+    if config.require_encryption and not config.encrypted:
+        raise UsageError("require_encryption with slurm needs tls_ca_file, tls_client_cert and tls_client_key")
+    job, jobs = config.slurm, config.workers or 1
+    with _settings(config):
+        try:
+            cluster = SLURMCluster(
+                queue=job.queue,
+                account=job.account,
+                cores=job.cores,
+                processes=job.processes,
+                memory=job.memory,
+                walltime=job.walltime,
+                interface=job.interface,
+                python=job.python,
+                job_extra_directives=list(job.directives),
+                log_directory=job.log_directory,
+                local_directory=job.local_directory,
+                security=_security(config),
+                protocol="tls://" if config.encrypted else "tcp://",
+                scheduler_options={"dashboard": False},
+            )
+        except (ValueError, RuntimeError) as error:
+            raise ClusterError(f"SLURM: the scheduler could not be started ({error})") from error
+        with _client_of(cluster) as client:
+            cluster.scale(jobs=jobs)
+            _log.info("asked SLURM for %d jobs", jobs)
+            _wait(client, config, f"SLURM queue {job.queue or '(default)'}")
+            yield client
+
+
+@contextlib.contextmanager
+def _client_of(cluster: Any) -> Iterator[Client]:
+    from distributed import Client
+
+    try:
+        client = Client(cluster)
+        try:
+            yield client
+        finally:
+            client.close()
+    finally:
+        cluster.close()
+
+
+@contextlib.contextmanager
+def _settings(config: ClusterConfig) -> Iterator[None]:
+    """Dask's settings for a scheduler that lives in this process."""
+    import dask
+
+    settings = {
+        # Dask makes glibc give memory back after every array: tasks would spend most of their time on page faults.
+        "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": 256 << 20,
+        "distributed.nanny.pre-spawn-environ.MALLOC_MMAP_THRESHOLD_": 32 << 20,
+        "distributed.scheduler.no-workers-timeout": config.no_workers_timeout,
+        "distributed.scheduler.worker-ttl": config.worker_ttl,
+        "distributed.logging": {"distributed": "critical"},
+    }
+    with dask.config.set(settings):
+        for name in ("distributed.nanny", "distributed.scheduler", "distributed.worker", "distributed.core"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+        yield
+
+
+def _security(config: ClusterConfig) -> Any:
+    if not config.encrypted:
+        return None
+    from distributed import Security
+
+    nodes = {
+        f"tls_{role}_{part}": getattr(config, f"tls_client_{part}")
+        for role in ("client", "scheduler", "worker")
+        for part in ("cert", "key")
+    }
+    return Security(tls_ca_file=config.tls_ca_file, require_encryption=True, **nodes)
+
+
+@contextlib.contextmanager
+def _remote(config: ClusterConfig) -> Iterator[Client]:
+    from distributed import Client
+
+    if (config.address is None) == (config.scheduler_file is None):
+        raise UsageError("a cluster of kind scheduler needs either address or scheduler_file")
+    where = config.address or config.scheduler_file
+    address = config.address or _address_in(str(config.scheduler_file))
+    secure = address.startswith("tls://")
+    if (config.require_encryption or config.encrypted) and not secure:
+        raise UsageError(f"scheduler {where}: {address} is not encrypted, and encryption is required (tls://)")
+    if secure and not config.encrypted:
+        raise UsageError(
+            f"scheduler {where}: {address} wants a certificate: "
+            "give tls_ca_file, tls_client_cert and tls_client_key in a cluster file"
+        )
+    try:
+        client = Client(address, security=_security(config), timeout=config.connect_timeout, set_as_default=False)
+    except (OSError, TimeoutError) as error:
+        refused = " or the certificate was refused" if secure else ""
+        raise ClusterError(
+            f"scheduler {where}: not reachable within {config.connect_timeout:g} s{refused}"
+        ) from error
+    except ValueError as error:
+        raise UsageError(f"scheduler {where}: {error}") from error
+    try:
+        _wait(client, config, f"scheduler {where}")
+        yield client
+    finally:
+        client.close()
+
+
+def _wait(client: Client, config: ClusterConfig, where: str) -> None:
+    try:
+        client.wait_for_workers(1, timeout=config.no_workers_timeout)
+    except TimeoutError as error:
+        raise ClusterError(f"{where}: no worker joined within {config.no_workers_timeout:g} s") from error
+
+
+def _address_in(scheduler_file: str) -> str:
+    if not Path(scheduler_file).exists():
+        raise ClusterError(f"scheduler file {scheduler_file}: no such file")
+    try:
+        return str(json.loads(Path(scheduler_file).read_text(encoding="utf-8"))["address"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ClusterError(f"scheduler file {scheduler_file}: holds no address of a scheduler") from error
