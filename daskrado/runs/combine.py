@@ -64,7 +64,7 @@ def _tally(where: StudyFolder, round_: Round, terms: Terms) -> tuple[Plan, Tally
     arrived = where.bundles(round_)
     closing = where.closing(round_)
     counted = None if closing is None else {*closing.counted.values()}
-    tally = sort_bundles(arrived, round_, terms.domain.digest(), plan.statistic.size, counted)
+    tally = sort_bundles(arrived, round_, terms.domain.digest(), plan.summed.size, counted)
     return plan, tally, closing
 
 
@@ -102,7 +102,7 @@ def combine(
         return _without_missing(where, round_, tally, own, close=close)
     counted = {site: bundle.sha256 for site, bundle in tally.accepted.items()}
     released, budget = _release(plan, tally, round_, ledger, lambda: _close(where, round_, counted, own, closing))
-    weights, details = plan.learner.fit(released)
+    weights, details = plan.fitter.fit(released)
     model = LinearModel(terms.domain, weights, plan.statement, plan.learner.name, details)
     result = FederatedResult(round_, terms, plan, model, released, budget, (*tally.refused, *tally.repeated))
     if output is not None:
@@ -150,7 +150,7 @@ def _release(
     vector = total(tally.accepted[site].words for site in round_.roster)
     if plan.mechanism is None:
         close()
-        return release_without_privacy(Summary(plan.statistic, plan.lattice, vector, 0)), {}
+        return release_without_privacy(Summary(plan.summed, plan.lattice, vector, 0)), {}
     if isinstance(plan.mechanism, GaussianShares):
         close()
         return release_of_shares(plan.mechanism, vector, plan.statement), {}
@@ -171,7 +171,7 @@ def _release(
         )
         with void_unless_spent(ledger, grant):
             close()
-            summary = Summary(plan.statistic, plan.lattice, vector, 0)
+            summary = Summary(plan.summed, plan.lattice, vector, 0)
             released = release(summary, plan.mechanism, ledger, grant, plan.statement)
         return released, budget_facts(ledger, grant)
 
@@ -183,7 +183,7 @@ def status_lines(folder: str | Path) -> Iterator[str]:
     terms = terms_of(latest, str(folder))
     plan = terms.plan(len(latest.roster))
     yield f"study       {latest.study}, coordinator {latest.coordinator.fingerprint}"
-    yield f"asks for    {plan.statistic.name}, {plan.statistic.size:,} integers; learner {plan.learner.name}"
+    yield f"asks for    {plan.summed.name}, {plan.summed.size:,} integers; learner {plan.learner.name}"
     yield f"guarantee   {plan.statement.sentence()}"
     yield f"noise       {terms.noise_in_words}"
     if plan.mechanism is not None:

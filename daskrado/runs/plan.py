@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
+from daskrado.errors import UsageError
 from daskrado.lake.scan import open_lake
 from daskrado.lattice import Lattice
 from daskrado.learners.iterative import IterativeLearner
@@ -35,6 +36,21 @@ class Plan:
     statistic: Statistic | None = None
     mechanism: Mechanism | None = None
     facts: Facts | None = None
+
+    @property
+    def summed(self) -> Statistic:
+        """The one statistic that is released; a job that can do no more refuses other learners here."""
+        if self.statistic is None:
+            raise UsageError(
+                f"learner {self.learner.name} reads the lake several times, which this kind of job cannot"
+            )
+        return self.statistic
+
+    @property
+    def fitter(self) -> Learner:
+        """The learner on that release."""
+        self.summed  # noqa: B018 - refuses the other learners
+        return cast(Learner, self.learner)
 
     @property
     def size(self) -> int:

@@ -120,15 +120,15 @@ def _vector(
 ) -> tuple[NDArray[np.int64], bool]:
     """The site's exact vector, with its share of noise where noise is distributed; the ledger is debited first."""
     pipeline = plan.pipeline
-    by_record = pipeline.domain.id is not None and plan.statistic.needs_seeds
+    by_record = pipeline.domain.id is not None and plan.summed.needs_seeds
     lake = open_lake(pipeline.lake, pipeline.domain, ids=by_record)
     # Each site keeps within its part of the range, so that no total can leave int64.
-    plan.lattice.guard(lake.rows * len(round_.roster), plan.statistic.largest_per_row(plan.lattice))
+    plan.lattice.guard(lake.rows * len(round_.roster), plan.summed.largest_per_row(plan.lattice))
     with connect(pipeline.cluster, lake.size) as client:
 
         def gather() -> Summary:
             return collect(
-                plan.statistic,
+                plan.summed,
                 lake,
                 pipeline.domain,
                 plan.lattice,

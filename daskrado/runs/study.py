@@ -111,7 +111,7 @@ class Terms(Frozen):
             said.append("the coordinator is trusted with the exact total, adds noise once and releases one round")
             return replace(plan, statement=plan.statement.model_copy(update={"assumptions": tuple(said)}))
         honest = self.noise.honest
-        target = Target(plan.statistic, plan.lattice, self.protect.relation, self.protect.rows_per_unit)
+        target = Target(plan.summed, plan.lattice, self.protect.relation, self.protect.rows_per_unit)
         shares = GaussianShares(target, self.budget.epsilon, self.budget.delta, honest=honest, sites=sites)
         total = compose([shares.event], self.budget.delta)
         said += [

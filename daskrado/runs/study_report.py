@@ -61,7 +61,7 @@ def federated_manifest(result: FederatedResult) -> dict[str, Any]:
         "noise": noise_price(result),
         "event": event_to_json(plan.mechanism.event) if plan.mechanism is not None else None,
         "budget": result.budget,
-        "statistic": plan.pipeline.statistic.model_dump(mode="json"),
+        "statistic": plan.pipeline.statistic.model_dump(mode="json") if plan.pipeline.statistic is not None else None,
         "learner": plan.pipeline.learner.model_dump(mode="json"),
         "lattice": {"norm_bound": plan.lattice.norm_bound, "bits": plan.lattice.bits},
         "domain_sha256": plan.pipeline.domain.digest(),
