@@ -27,13 +27,14 @@ from daskrado.privacy.accountant import (
     exact_epsilon,
     zcdp_rho,
 )
-from daskrado.privacy.composition import Parts, basic, optimal
+from daskrado.privacy.composition import Parts, basic, concentrated, optimal
 from daskrado.privacy.noise import discrete_gaussian, discrete_laplace
 from daskrado.privacy.sparse_vector import Engine, SparseVector, largest_fraction
 from daskrado.privacy.vote_laws import gaussian_above, laplace_above, least
 from daskrado.statistics.votes import Counts, distance, leaders, published_distance
 
 REFUSED = -1
+_MANY = 20_000
 MAX_QUERIES = 10_000_000
 Name = Literal["stability", "sparse_vector", "gaussian"]
 
@@ -109,8 +110,8 @@ class Stability(Answering):
     """A label is released iff distance + Laplace noise exceeds a threshold; every query is paid for.
 
     With q = exp(-epsilon_0) the discrete noise exceeds w with probability q^(w+1) / (1 + q); w is the least integer
-    for which that is at most delta_0 = delta / (2 m). Epsilon_0 is the largest whose m-fold optimal composition with
-    delta_0 costs at most (epsilon, delta).
+    for which that is at most delta_0 = delta / (2 m). Epsilon_0 is the largest whose m-fold composition with delta_0
+    costs at most (epsilon, delta).
 
     Sensitivity
         ``votes.distance`` moves by 1. Neighbours with one label see a shifted threshold test: epsilon_0. Neighbours
@@ -130,7 +131,8 @@ class Stability(Answering):
 
         def fits(one: Fraction) -> bool:
             parts = Parts(Counter({(one, delta_0): terms.queries}), 0.0)
-            return any(theorem(parts, delta).epsilon <= target for theorem in (basic, optimal))
+            best = optimal if terms.queries <= _MANY else concentrated  # the optimum costs a sum over all queries
+            return any(theorem(parts, delta).epsilon <= target for theorem in (basic, best))
 
         self.epsilon_0 = largest_fraction(fits, target)
         self.scale = math.nextafter(float(1 / self.epsilon_0), math.inf)
@@ -147,7 +149,8 @@ class Stability(Answering):
     @property
     def accountant(self) -> str:
         """Composition over all queries."""
-        return f"optimal composition of {self.terms.queries} queries"
+        method = "optimal" if self.terms.queries <= _MANY else "zCDP"
+        return f"{method} composition of {self.terms.queries} queries"
 
     def chance(self, margin: int) -> float:
         """P(noise > threshold - distance)."""

@@ -1,0 +1,94 @@
+"""Learners as black boxes: agreement with scikit-learn, the allow-list, weights that a LinearModel can publish."""
+
+import numpy as np
+import pytest
+
+from daskrado.errors import UsageError
+from daskrado.learners.black_box import ALLOWED, Linear, Logistic, OwnFactory, SklearnFactory, linear_weights
+
+sklearn = pytest.importorskip("sklearn")
+
+
+@pytest.fixture(scope="module")
+def rows() -> tuple[np.ndarray, np.ndarray]:
+    draw = np.random.default_rng(4)
+    x = np.column_stack([draw.normal(size=(400, 3)), np.ones(400)])
+    x /= np.maximum(np.linalg.norm(x, axis=1, keepdims=True) / 2, 1)
+    y = (x @ np.array([1.0, -2.0, 0.4, 0.3]) + 0.4 * draw.normal(size=400) > 0).astype(np.int64)
+    return x, y
+
+
+def test_logistic_is_the_minimiser_that_scikit_learn_finds(rows: tuple[np.ndarray, np.ndarray]) -> None:
+    from sklearn.linear_model import LogisticRegression
+
+    x, y = rows
+    ours = Logistic(ridge=0.01)(x, np.where(y == 1, 1, -1).astype(np.int8))
+    theirs = LogisticRegression(C=1 / (0.01 * len(y)), fit_intercept=False, tol=1e-10, max_iter=1000).fit(x, y)
+    assert ours == pytest.approx(theirs.coef_[0], abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["logistic", "moments", "mean", "radoboost"])
+def test_every_own_learner_beats_guessing(kind: str, rows: tuple[np.ndarray, np.ndarray]) -> None:
+    x, y = rows
+    estimator = OwnFactory(kind, 4, 2.0).make(0).fit(x, y)
+    assert (estimator.predict(x) == y).mean() > 0.75
+    weights = linear_weights(estimator, 2)
+    assert weights is not None
+    assert ((x @ weights >= 0) == (y == 1)).mean() == (estimator.predict(x) == y).mean()
+
+
+def test_moments_is_least_squares(rows: tuple[np.ndarray, np.ndarray]) -> None:
+    x, y = rows
+    ours = linear_weights(OwnFactory("moments", 4, 2.0, {"ridge": 0.0}).make(0).fit(x, y), 2)
+    assert ours is not None
+    theirs = np.linalg.lstsq(x, np.where(y == 1, 1.0, -1.0), rcond=None)[0]
+    assert ours == pytest.approx(theirs, abs=1e-3)
+
+
+def test_three_classes_by_one_against_the_rest() -> None:
+    draw = np.random.default_rng(0)
+    centres = np.array([[2.0, 0.0, 1.0], [-2.0, 0.0, 1.0], [0.0, 2.5, 1.0]])
+    y = draw.integers(3, size=300)
+    x = centres[y] + 0.3 * draw.normal(size=(300, 3)) * [1, 1, 0]
+    estimator = OwnFactory("logistic", 3, 3.0).make(0).fit(x, y)
+    assert (estimator.predict(x) == y).mean() > 0.95
+    assert linear_weights(estimator, 3) is None
+
+
+def test_the_allow_list_is_the_door() -> None:
+    for path in ALLOWED:
+        made = SklearnFactory(path).checked().make(7)
+        assert hasattr(made, "fit")
+        assert hasattr(made, "predict")
+    for path in ("os.system", "sklearn.datasets.load_iris", "sklearn.pipeline.Pipeline"):
+        with pytest.raises(UsageError, match="is not on the allow-list"):
+            SklearnFactory(path).checked()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"depth": 3}, "unknown parameter 'depth'"),
+        ({"max_depth": {"a": 1}}, "must be plain"),
+        ({"ccp_alpha": float("nan")}, "finite"),
+    ],
+)
+def test_bad_parameters_are_named(parameters: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        SklearnFactory("sklearn.tree.DecisionTreeClassifier", parameters).checked()
+
+
+def test_scikit_learn_teachers_repeat_themselves_and_linear_ones_publish_weights(
+    rows: tuple[np.ndarray, np.ndarray],
+) -> None:
+    x, y = rows
+    tree = SklearnFactory("sklearn.tree.ExtraTreeClassifier", {"max_depth": 2}).checked()
+    assert (tree.make(5).fit(x, y).predict(x) == tree.make(5).fit(x, y).predict(x)).all()
+    assert linear_weights(tree.make(5).fit(x, y), 2) is None
+    fitted = SklearnFactory("sklearn.linear_model.LogisticRegression").checked().make(0).fit(x, y)
+    weights = linear_weights(fitted, 2)
+    assert weights is not None
+    assert ((x @ weights > 0) == (fitted.predict(x) == 1)).all()
+    with_intercept = SklearnFactory("sklearn.linear_model.LogisticRegression", {"fit_intercept": True}).checked()
+    assert linear_weights(with_intercept.make(0).fit(x, y), 2) is None
+    assert isinstance(OwnFactory("mean", 4, 2.0).make(1), Linear)
