@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Domain", "LinearModel", "Relation", "RunResult", "fit"]
+__all__ = ["Domain", "LinearModel", "Relation", "RunResult", "fit", "open_teachers", "run_teachers"]
 
 if TYPE_CHECKING:
-    from daskrado.api import fit
+    from daskrado.api import fit, open_teachers, run_teachers
     from daskrado.domain import Domain
     from daskrado.models import LinearModel
     from daskrado.relations import Relation
@@ -20,6 +20,8 @@ _HOMES = {
     "Relation": "daskrado.relations",
     "RunResult": "daskrado.runs.job",
     "fit": "daskrado.api",
+    "open_teachers": "daskrado.api",
+    "run_teachers": "daskrado.api",
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,10 @@ from daskrado.cluster import ClusterConfig, cluster_config
 from daskrado.domain import Domain, parse
 from daskrado.runs.job import RunResult, run
 from daskrado.runs.pipeline import make_pipeline
+from daskrado.runs.teachers.config import TeachersPipeline, load_teachers
+from daskrado.runs.teachers.job import TeachersResult
+from daskrado.runs.teachers.job import run as run_teachers_job
+from daskrado.runs.teachers.session import Session, open_session
 
 
 def fit(
@@ -73,3 +78,31 @@ def fit(
         content["protect"] = {"relation": relation, "unit": unit, "rows_per_unit": rows_per_unit, "feature": feature}
         content["budget"] = {"epsilon": epsilon, "delta": delta}
     return run(make_pipeline(**content), overwrite=overwrite, progress=progress, write=output is not None)
+
+
+def open_teachers(
+    pipeline: TeachersPipeline | Mapping[str, Any] | str | Path,
+    *,
+    ledger: str | Path | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> AbstractContextManager[Session]:
+    """The engine of a ``teachers`` pipeline, for adaptive queries: ``with open_teachers(p) as t: t.ask(frame)``.
+
+    ``pipeline`` is a file or the same keys as a mapping, where the lake may also be a pandas or a Dask DataFrame.
+    ``ask`` takes public rows and gives a pandas Series of private labels, None where the engine refused.
+    """
+    return open_session(load_teachers(pipeline), ledger_path=ledger, progress=progress)
+
+
+def run_teachers(
+    pipeline: TeachersPipeline | Mapping[str, Any] | str | Path,
+    *,
+    ledger: str | Path | None = None,
+    write: bool = False,
+    overwrite: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> TeachersResult:
+    """Answer a ``teachers`` pipeline's public queries and train its student; ``write`` publishes as ``run`` does."""
+    return run_teachers_job(
+        load_teachers(pipeline), ledger_path=ledger, write=write, overwrite=overwrite, progress=progress
+    )

@@ -32,14 +32,11 @@ def teachers_ask(
 ) -> None:
     """Answer a Parquet file of public QUERIES by the engine of PIPELINE; refused queries are null."""
     from daskrado.cluster import cluster_config
-    from daskrado.errors import UsageError
-    from daskrado.runs.kinds import load_job
+    from daskrado.runs.teachers.config import load_teachers
     from daskrado.runs.teachers.job import TeachersJob, ask
 
     where = cluster_config(workers, cluster) if workers is not None or cluster is not None else None
-    job = load_job(pipeline).overridden(where, None)
-    if not isinstance(job, TeachersJob):
-        raise UsageError(f"{pipeline}: is not a pipeline of kind teachers")
+    job = TeachersJob(load_teachers(pipeline)).overridden(where, None)
     with progress_bar("teachers") as progress:
         counts = ask(job.pipeline, queries, out, overwrite=overwrite, ledger_path=ledger, progress=progress)
     click.echo(

@@ -143,6 +143,11 @@ class VoteEngine:
         self._journal.note({"answers": given})
         self._answers |= given
 
+    @property
+    def released_error(self) -> float | None:
+        """The teachers' error, if it was released before."""
+        return next((float(note["error_rate"]) for note in self._journal.notes if "error_rate" in note), None)
+
     def error_rate(self, measure: Callable[[], int], unit: int, teachers: int, changed: int, epsilon: float) -> float:
         """The teachers' mean error, released once with discrete Laplace noise and kept.
 
@@ -155,9 +160,8 @@ class VoteEngine:
         Reference
             Bassily, Thakkar and Thakurta (2018), remark 1.
         """
-        for note in self._journal.notes:
-            if "error_rate" in note:
-                return float(note["error_rate"])
+        if self.released_error is not None:
+            return self.released_error
         event = PureEvent(epsilon)
         grant = self._granted("error_rate", event, renew=True)
         total = measure()
@@ -170,7 +174,7 @@ class VoteEngine:
 
     def reserve_error_rate(self, epsilon: float) -> None:
         """Debit the ledger for ``error_rate`` before anything is read."""
-        if not any("error_rate" in note for note in self._journal.notes):
+        if self.released_error is None:
             self._granted("error_rate", PureEvent(epsilon), renew=True)
 
     def void(self) -> bool:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from daskrado.cluster import ClusterConfig
-from daskrado.domain import Domain, Frozen, Scalar
+from daskrado.domain import Domain, Frozen, Scalar, parse, read_yaml
+from daskrado.errors import UsageError
 from daskrado.lake.shards import Sharding
 from daskrado.learners.black_box import OwnFactory, SklearnFactory
 from daskrado.privacy.answers import MAX_QUERIES, Name, Terms
@@ -111,7 +113,7 @@ class TeachersPipeline(Frozen):
     dataset: str = Field(pattern=r"^[A-Za-z0-9._-]{1,100}$")
     lake: Any
     domain: Domain
-    output: str
+    output: str = "runs/teachers"
     queries: Aside | str | list[str] | None = None
     protect: Protect
     budget: Budget
@@ -131,7 +133,7 @@ class TeachersPipeline(Frozen):
     @field_validator("lake")
     @classmethod
     def _check_lake(cls, value: Any) -> Any:
-        if value is None or value == "" or isinstance(value, bool | int | float | dict):
+        if value is None or (isinstance(value, str) and not value) or isinstance(value, bool | int | float | dict):
             raise ValueError(f"must be an address or a list of addresses, got {value!r}")
         return value
 
@@ -140,7 +142,7 @@ class TeachersPipeline(Frozen):
         if self.budget.delta == 0:
             raise ValueError("budget.delta must be above 0: answers to votes have no pure guarantee here")
         relation, by = self.protect.relation, self.shard_by
-        if by != "position" and self.domain.id is None:
+        if self.domain.id is None and (by != "position" or relation is Relation.ADD_REMOVE):
             raise ValueError("shards by record need the domain's id column; without one, use relation replace_one")
         if relation is Relation.ADD_REMOVE and by == "position":
             raise ValueError("shards by position shift when a row is added or removed: shard by the domain's id")
@@ -214,3 +216,15 @@ class TeachersPipeline(Frozen):
             "classes": [str(c) for c in self.all_classes],
             "domain": self.domain.digest(),
         }
+
+
+def load_teachers(source: TeachersPipeline | Mapping[str, Any] | str | Path) -> TeachersPipeline:
+    """A teachers pipeline from its file, or from the same keys in a mapping."""
+    if isinstance(source, TeachersPipeline):
+        return source
+    content = read_yaml(source) if isinstance(source, str | Path) else dict(source)
+    where = str(source) if isinstance(source, str | Path) else "pipeline"
+    kind = content.pop("kind", "teachers") if isinstance(content, dict) else None
+    if kind != "teachers":
+        raise UsageError(f"{where}: is not a pipeline of kind teachers")
+    return parse(TeachersPipeline, content, where)

@@ -90,17 +90,19 @@ class Session:
     def _get_ready(self) -> None:
         """Train, and where refusals are to be estimated, release the teachers' error and calibrate from it."""
         pipeline = self.plan.pipeline
-        self._teachers()
+        teachers = self._teachers()
         if pipeline.estimate_epsilon is not None and self.error_rate is None:
-            self.error_rate = self.engine.error_rate(
-                self._teachers().error_units,
-                ERROR_UNIT,
-                pipeline.teachers.count,
-                pipeline.changed,
-                pipeline.estimate_epsilon,
+            measure, epsilon = teachers.error_units, pipeline.estimate_epsilon
+            self.calibrate(
+                self.engine.error_rate(measure, ERROR_UNIT, pipeline.teachers.count, pipeline.changed, epsilon)
             )
-            terms = pipeline.terms(with_refusals(pipeline, self.error_rate))
-            self.engine.use(answering(pipeline.answers.mechanism, terms, self.engine.state_path))
+
+    def calibrate(self, error: float) -> None:
+        """Set the mechanism from a released error rate."""
+        pipeline = self.plan.pipeline
+        self.error_rate = error
+        terms = pipeline.terms(with_refusals(pipeline, error))
+        self.engine.use(answering(pipeline.answers.mechanism, terms, self.engine.state_path))
 
     def budget(self) -> dict[str, Any]:
         """The state of the budget."""
@@ -127,11 +129,13 @@ def open_session(
     run = uuid.uuid4().hex
     owner = Owner(ledger, pipeline.dataset, relation, plan.statement.theorem, lake.fingerprint, run)
     with open_engine(owner, pipeline.facts(), plan.event) as engine:
-        if pipeline.estimate_epsilon is not None:
+        session = Session(plan, engine, notes, run)
+        if pipeline.estimate_epsilon is None:
+            engine.use(answering(pipeline.answers.mechanism, pipeline.terms(), engine.state_path))
+        elif engine.released_error is None:
             engine.reserve_error_rate(pipeline.estimate_epsilon)
         else:
-            engine.use(answering(pipeline.answers.mechanism, pipeline.terms(), engine.state_path))
-        session = Session(plan, engine, notes, run)
+            session.calibrate(engine.released_error)
         session._lake, session._progress = lake, progress
         with connect(pipeline.cluster, lake.size) as client, session._stack:
             session._client = client

@@ -1,0 +1,409 @@
+"""Teachers end to end: run, ask, adaptive sessions, label-private learning, estimated refusals, bad input."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+import daskrado
+from daskrado.cli import cli
+from daskrado.errors import DaskradoError, DataError, UsageError
+from daskrado.models import LinearModel
+from daskrado.privacy.ledger import Ledger, State
+from daskrado.runs.kinds import load_job
+from daskrado.runs.teachers.config import TeachersPipeline, load_teachers
+from daskrado.runs.teachers.student import load_student
+
+ROWS = 6000
+DOMAIN = {
+    "label": {"column": "y", "positive": "yes", "negative": "no"},
+    "id": "record",
+    "norm_bound": 2.0,
+    "columns": {f"x{i}": {"kind": "numeric", "lower": -3, "upper": 3} for i in range(3)},
+}
+
+
+def draw_rows(rows: int, seed: int, classes: tuple[str, ...] = ("no", "yes")) -> pd.DataFrame:
+    draw = np.random.default_rng(seed)
+    x = draw.normal(size=(rows, 3))
+    y = (x @ np.array([1.5, -2.0, 0.5]) > 0).astype(int) if len(classes) == 2 else np.argmax(x, axis=1)
+    return pd.DataFrame(
+        {"record": np.arange(rows), **{f"x{i}": x[:, i] for i in range(3)}, "y": np.array(classes)[y]}
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    base = tmp_path_factory.mktemp("teachers")
+    (base / "lake").mkdir()
+    frame = draw_rows(ROWS, 1)
+    for number, rows in enumerate(np.array_split(np.arange(ROWS), 4)):
+        pq.write_table(
+            pa.Table.from_pandas(frame.iloc[rows], preserve_index=False), base / "lake" / f"{number}.parquet"
+        )
+    public = draw_rows(300, 2)
+    pq.write_table(
+        pa.Table.from_pandas(public.drop(columns=["record", "y"]), preserve_index=False), base / "q.parquet"
+    )
+    return base
+
+
+def content(folder: Path, tmp_path: Path, **changes: Any) -> dict[str, Any]:
+    wanted: dict[str, Any] = {
+        "kind": "teachers",
+        "dataset": "clinic",
+        "lake": str(folder / "lake"),
+        "domain": DOMAIN,
+        "queries": str(folder / "q.parquet"),
+        "output": str(tmp_path / "out"),
+        "protect": {"relation": "add_remove", "unit": "one patient"},
+        "budget": {"epsilon": 3.0, "delta": 1e-5},
+        "ledger": {"path": str(tmp_path / "ledger.sqlite"), "first_limit": {"epsilon": 20.0, "delta": 1e-3}},
+        "teachers": {"count": 300, "learner": {"kind": "logistic", "ridge": 0.01}},
+        "answers": {"mechanism": "gaussian", "queries": 300},
+    }
+    for key, value in changes.items():
+        if isinstance(value, dict) and isinstance(wanted.get(key), dict):
+            wanted[key] = {**wanted[key], **value}
+        elif value is None:
+            wanted.pop(key)
+        else:
+            wanted[key] = value
+    return wanted
+
+
+def save(tmp_path: Path, wanted: dict[str, Any]) -> str:
+    path = tmp_path / "teachers.yaml"
+    path.write_text(yaml.safe_dump(wanted), encoding="utf-8")
+    return str(path)
+
+
+def call(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, list(arguments))
+
+
+def accuracy(model: LinearModel) -> float:
+    fresh = draw_rows(2000, 3)
+    return float((model.predict(fresh) == fresh["y"]).mean())
+
+
+# --- the command line --------------------
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_run_publishes_a_student_of_private_answers(folder: Path, tmp_path: Path, workers: int) -> None:
+    path = save(tmp_path, content(folder, tmp_path))
+    planned = call("plan", path)
+    assert planned.exit_code == 0, planned.output
+    assert "gaussian: " in planned.output
+    assert not (tmp_path / "ledger.sqlite").exists()
+    done = call("run", path, "--workers", str(workers))
+    assert done.exit_code == 0, done.output
+    assert "300 of 300 queries asked: 300 answered, 0 refused" in done.output
+    model = LinearModel.load(tmp_path / "out" / "model.json")
+    assert model.statement.epsilon == 3.0
+    assert accuracy(model) > 0.93
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert manifest["counts"] == {"asked": 300, "answered": 300, "refused": 0}
+    assert manifest["event"]["kind"] == "zcdp"
+    answers = pq.read_table(tmp_path / "out" / "answers.parquet").to_pandas()
+    assert (answers["answer"] == draw_rows(300, 2)["y"]).mean() > 0.93
+    report = (tmp_path / "out" / "report.html").read_text()
+    assert "Votes are never published" in report
+    assert "private answer" in report
+    assert [entry.state for entry in Ledger.open(tmp_path / "ledger.sqlite").entries("clinic")] == [State.SPENT]
+
+
+def test_ask_answers_a_file_and_repeats_itself(folder: Path, tmp_path: Path) -> None:
+    path = save(tmp_path, content(folder, tmp_path))
+    out = str(tmp_path / "answers.parquet")
+    done = call("teachers", "ask", path, str(folder / "q.parquet"), "--out", out)
+    assert done.exit_code == 0, done.output
+    assert "300 answered, 0 refused, 0 not reached; the engine takes 0 more queries" in done.output
+    first = pq.read_table(out)
+    with pytest.raises(UsageError, match=r"answers.parquet: exists"):
+        cli(["teachers", "ask", path, str(folder / "q.parquet"), "--out", out], standalone_mode=False)
+    again = call("teachers", "ask", path, str(folder / "q.parquet"), "--out", out, "--overwrite")
+    assert again.exit_code == 0
+    assert pq.read_table(out).equals(first)
+    assert len(Ledger.open(tmp_path / "ledger.sqlite").entries("clinic")) == 1
+
+
+def test_refused_queries_are_null(folder: Path, tmp_path: Path) -> None:
+    # 300 teachers are too few for most queries: some are answered, the engine stops at the second refusal.
+    wanted = content(
+        folder,
+        tmp_path,
+        budget={"epsilon": 8.0, "delta": 1e-3},
+        answers={"mechanism": "sparse_vector", "queries": 300, "refusals": 3},
+    )
+    path, out = save(tmp_path, wanted), str(tmp_path / "answers.parquet")
+    done = call("teachers", "ask", path, str(folder / "q.parquet"), "--out", out)
+    assert done.exit_code == 0, done.output
+    frame = pq.read_table(out).to_pandas()
+    refused = frame["state"] == "refused"
+    assert refused.sum() <= 3
+    assert frame.loc[frame["state"] != "answered", "answer"].isna().all()
+    assert frame.loc[frame["state"] == "answered", "answer"].notna().all()
+    if (frame["state"] == "stopped").any():
+        assert refused.sum() == 3
+
+
+def test_plan_command_compares_mechanisms() -> None:
+    done = call(
+        *("teachers", "plan", "--teachers", "1000", "--queries", "1000", "--refusals", "50", "--epsilon", "1"),
+        *("--delta", "1e-6", "--rows", "200000", "--features", "20"),
+    )
+    assert done.exit_code == 0, done.output
+    assert "200.0 rows per teacher for 20 features" in done.output
+    assert "the paper's constants prescribe 190,635 teachers" in done.output
+    assert done.output.strip().splitlines()[-1].startswith("best        gaussian")
+    with pytest.raises(UsageError, match="hopeless plan"):
+        cli(
+            ["teachers", "plan", "--teachers", "5", "--queries", "1000", "--epsilon", "1", "--delta", "1e-6"],
+            standalone_mode=False,
+        )
+
+
+def test_the_shipped_pipeline_plans() -> None:
+    root = Path(__file__).parents[2]
+    job = load_job(root / "pipelines" / "teachers.yaml") if Path.cwd() == root else None
+    if job is None:
+        pytest.skip("pipelines name their files from the project's root")
+    assert any("<- chosen" in line for line in job.plan_lines(None))
+
+
+# --- Python --------------------
+
+
+def test_an_adaptive_session_on_a_frame(folder: Path, tmp_path: Path) -> None:
+    wanted = content(folder, tmp_path, lake=draw_rows(ROWS, 1), queries=None)
+    asked = draw_rows(40, 5)
+    with daskrado.open_teachers(wanted) as teachers:
+        first = teachers.ask(asked.iloc[:20])
+        assert first.index.equals(asked.index[:20])
+        surest = asked.iloc[20:] if (first == "yes").any() else asked.iloc[20:30]
+        second = teachers.ask(surest)
+        assert teachers.engine.left == 300 - 20 - len(surest)
+    assert (first == asked["y"].iloc[:20]).mean() > 0.7
+    assert (second == surest["y"]).mean() > 0.7
+
+
+def test_three_classes_by_plurality(folder: Path, tmp_path: Path) -> None:
+    classes = ("a", "b", "c")
+    wanted = content(
+        folder,
+        tmp_path,
+        lake=draw_rows(9000, 1, classes),
+        domain={**DOMAIN, "label": {"column": "y", "positive": "a", "negative": "b"}},
+        classes=list(classes),
+        student={"learner": {"kind": "logistic"}},
+    )
+    result = daskrado.run_teachers(wanted, write=True)
+    assert result.student.model is None
+    public = draw_rows(300, 2)
+    truth = np.argmax(public[["x0", "x1", "x2"]].to_numpy(), axis=1)
+    assert (result.labels == truth).mean() > 0.9
+    again = load_student(tmp_path / "out")
+    assert (again.predict(result.queries) == result.student.predict(result.queries)).all()
+    pickled = tmp_path / "out" / "student.pickle"
+    pickled.write_bytes(pickled.read_bytes() + b"x")
+    with pytest.raises(UsageError, match="not the one that manifest"):
+        load_student(tmp_path / "out")
+
+
+def test_label_private_learning_asks_about_rows_of_the_lake_itself(folder: Path, tmp_path: Path) -> None:
+    wanted = content(
+        folder,
+        tmp_path,
+        queries={"aside": 0.2},
+        protect={"relation": "label_flip", "unit": "one patient"},
+    )
+    result = daskrado.run_teachers(wanted)
+    assert len(result.labels) == 300
+    assert result.plan.statement.relation == daskrado.Relation.LABEL_FLIP
+    assert result.student.model is not None
+    assert accuracy(result.student.model) > 0.93
+    with pytest.raises(UsageError, match="only under relation label_flip"):
+        load_teachers({**wanted, "protect": {"relation": "add_remove", "unit": "x"}})
+
+
+def test_refusals_from_a_private_error_estimate(folder: Path, tmp_path: Path) -> None:
+    wanted = content(
+        folder,
+        tmp_path,
+        budget={"epsilon": 10.0, "delta": 1e-3},
+        teachers={"count": 600},
+        answers={"mechanism": "sparse_vector", "queries": 300, "refusals": {"share": 0.2}},
+    )
+    result = daskrado.run_teachers(wanted)
+    assert result.error_rate is not None
+    assert 0 < result.error_rate < 0.4
+    assert 1 <= result.refusals < 300
+    entries = Ledger.open(tmp_path / "ledger.sqlite").entries("clinic")
+    assert [entry.state for entry in entries] == [State.SPENT, State.SPENT]
+    total = sum(entry.event.epsilon for entry in entries)  # type: ignore[union-attr]
+    assert 9.99 < total <= 10
+    # A second run finds the estimate and all answers in the journal: the same student, at no cost.
+    again = daskrado.run_teachers(wanted)
+    assert again.error_rate == result.error_rate
+    assert (again.labels == result.labels).all()
+    assert len(Ledger.open(tmp_path / "ledger.sqlite").entries("clinic")) == 2
+
+
+@pytest.mark.parametrize("refused", ["drop", "coin"])
+def test_the_student_drops_refusals_or_tosses_a_coin(folder: Path, tmp_path: Path, refused: str) -> None:
+    wanted = content(
+        folder,
+        tmp_path,
+        budget={"epsilon": 20.0, "delta": 1e-2},
+        ledger={"first_limit": {"epsilon": 40.0, "delta": 0.05}},
+        answers={"mechanism": "stability", "queries": 300},
+        student={"refused": refused},
+    )
+    result = daskrado.run_teachers(wanted)
+    answered = result.counts["answered"]
+    assert 0 < answered < 300
+    assert result.student.trained_on == (answered if refused == "drop" else 300)
+
+
+def test_a_scikit_learn_estimator_teaches_and_learns(folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("sklearn")
+    wanted = content(
+        folder,
+        tmp_path,
+        teachers={
+            "count": 200,
+            "learner": {"kind": "sklearn", "estimator": "sklearn.naive_bayes.GaussianNB", "parameters": {}},
+        },
+        student={"learner": {"kind": "sklearn", "estimator": "sklearn.linear_model.LogisticRegression"}},
+    )
+    result = daskrado.run_teachers(wanted)
+    assert result.student.model is not None
+    assert accuracy(result.student.model) > 0.9
+
+
+def test_positions_under_replace_one_need_no_id(folder: Path, tmp_path: Path) -> None:
+    domain = {key: value for key, value in DOMAIN.items() if key != "id"}
+    wanted = content(folder, tmp_path, domain=domain, protect={"relation": "replace_one", "unit": "one patient"})
+    assert load_teachers(wanted).shard_by == "position"
+    result = daskrado.run_teachers(wanted)
+    assert result.counts["answered"] == 300
+
+
+def test_a_unit_with_several_rows_reaches_as_many_teachers_unless_the_id_names_it(
+    folder: Path, tmp_path: Path
+) -> None:
+    protect = {"relation": "add_remove", "unit": "one patient", "rows_per_unit": 3}
+    scattered = load_teachers(content(folder, tmp_path, protect=protect))
+    together = load_teachers(content(folder, tmp_path, protect=protect, teachers={"shard_by": "unit"}))
+    assert (scattered.changed, together.changed) == (3, 1)
+    from daskrado.privacy.answers import GaussianVotes
+
+    assert GaussianVotes(scattered.terms()).scale == pytest.approx(3 * GaussianVotes(together.terms()).scale)
+
+
+# --- bad input --------------------
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"teachers": {"count": 1}}, r"teachers.count"),
+    ({"teachers": {"learner": {"kind": "sklearn", "estimator": "os.system"}}}, "not on the allow-list"),
+    ({"teachers": {"shard_by": "position"}}, "shift when a row is added or removed"),
+    ({"protect": {"relation": "replace_one"}, "teachers": {"shard_by": "record"}}, "reach two shards"),
+    ({"domain": {k: v for k, v in DOMAIN.items() if k != "id"} | {"id": None}}, "need the domain's id column"),
+    ({"budget": {"delta": 0.0}}, "budget.delta must be above 0"),
+    ({"answers": {"mechanism": "sparse_vector"}}, "refusals is needed by sparse_vector"),
+    ({"answers": {"mechanism": "gaussian", "refusals": 4}}, "refusals is needed by sparse_vector, and only by it"),
+    ({"answers": {"constants": "as_published"}}, "as_published exist for sparse_vector only"),
+    ({"answers": {"mechanism": "median"}}, "answers.mechanism"),
+    ({"answers": {"queries": 0}}, "answers.queries"),
+    ({"student": {"refused": "maybe"}}, "student.refused"),
+    ({"classes": ["no", "no"]}, "classes must be distinct"),
+    ({"tutors": 3}, "tutors: unknown key"),
+    ({"teachers": {"count": 20}}, "hopeless plan: 20 teachers"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), BAD)
+def test_bad_pipelines_are_refused_before_anything_is_read(
+    folder: Path, tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    wanted = content(folder, tmp_path, **change)
+    with pytest.raises(UsageError, match=message):
+        list(load_job(save(tmp_path, wanted)).plan_lines(None))
+    assert not (tmp_path / "ledger.sqlite").exists()
+
+
+FORBIDDEN: list[tuple[dict[str, Any], type[DaskradoError], str]] = [
+    ({"teachers": {"count": 4000}}, UsageError, "teachers.count 4,000 is more than the lake's rows allow"),
+    ({"queries": "nowhere.parquet"}, DataError, "nowhere.parquet"),
+    ({"queries": None}, UsageError, "queries is missing"),
+]
+
+
+@pytest.mark.parametrize(("change", "kind", "message"), FORBIDDEN)
+def test_what_the_lake_or_the_queries_forbid(
+    folder: Path, tmp_path: Path, change: dict[str, Any], kind: type[DaskradoError], message: str
+) -> None:
+    with pytest.raises(kind, match=message):
+        daskrado.run_teachers(content(folder, tmp_path, **change), write=True)
+    assert not (tmp_path / "out").exists()
+    ledger = tmp_path / "ledger.sqlite"
+    assert not ledger.exists() or not Ledger.open(ledger).entries("clinic")
+
+
+def test_queries_that_do_not_fit_the_domain_cost_nothing(folder: Path, tmp_path: Path) -> None:
+    path = save(tmp_path, content(folder, tmp_path))
+    for number, (column, values) in enumerate([("x1", ["a"]), ("x1", [float("nan")]), ("other", [1.0])]):
+        table = {"x0": [0.1], "x1": [0.1], "x2": [0.2]}
+        if column == "other":
+            del table["x1"]
+        else:
+            table[column] = values  # type: ignore[assignment]
+        bad = tmp_path / f"bad{number}.parquet"
+        pq.write_table(pa.table(table), bad)
+        with pytest.raises(DataError, match="'x1'"):
+            cli(["teachers", "ask", path, str(bad), "--out", str(tmp_path / "a.parquet")], standalone_mode=False)
+    assert not (tmp_path / "ledger.sqlite").exists()
+    assert not (tmp_path / "a.parquet").exists()
+
+
+def test_a_second_engine_is_refused_by_the_command(folder: Path, tmp_path: Path) -> None:
+    path = save(tmp_path, content(folder, tmp_path, answers={"queries": 301}))
+    assert call("run", path).exit_code == 0
+    other = save(tmp_path, content(folder, tmp_path, answers={"queries": 400}))
+    with pytest.raises(UsageError, match="already has an engine under add_remove with another mechanism"):
+        cli(["run", other, "--output", str(tmp_path / "other")], standalone_mode=False)
+    assert not (tmp_path / "other").exists()
+
+
+def test_unusable_rows_give_the_grant_back(folder: Path, tmp_path: Path) -> None:
+    broken = draw_rows(2000, 1)
+    broken.loc[5, "y"] = "perhaps"
+    with pytest.raises(DataError, match=r"label outside \['no', 'yes'\] \(1 rows\)"):
+        daskrado.run_teachers(content(folder, tmp_path, lake=broken))
+    entries = Ledger.open(tmp_path / "ledger.sqlite").entries("clinic")
+    assert [entry.state for entry in entries] == [State.VOID]
+
+
+def test_nothing_private_in_what_is_written(folder: Path, tmp_path: Path) -> None:
+    daskrado.run_teachers(content(folder, tmp_path), write=True)
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert str(ROWS) not in json.dumps(manifest)  # secret under add/remove
+    assert not {"votes", "margins", "rows"} & set(manifest)
+    columns = pq.read_table(tmp_path / "out" / "answers.parquet").column_names
+    assert columns == ["x0", "x1", "x2", "answer", "state"]
+
+
+def test_engine_settings_ignore_what_does_not_matter(folder: Path, tmp_path: Path) -> None:
+    one = TeachersPipeline.model_validate({k: v for k, v in content(folder, tmp_path).items() if k != "kind"})
+    two = one.model_copy(update={"output": "elsewhere"})
+    assert one.facts() == two.facts()
