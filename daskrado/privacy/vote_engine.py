@@ -102,8 +102,8 @@ class VoteEngine:
     def counts(self) -> dict[str, int]:
         """Public counts over its whole life."""
         given = list(self._answers.values())
-        refused = given.count(REFUSED)
-        return {"asked": self._asked, "answered": len(given) - refused, "refused": refused}
+        answered = sum(label >= 0 for label in given)
+        return {"asked": self._asked, "answered": answered, "refused": given.count(REFUSED)}
 
     def known(self, digests: Sequence[str]) -> bool:
         """Whether all of these have their answer already, so that no teacher is needed."""
@@ -126,10 +126,11 @@ class VoteEngine:
                 f"{self.answering.terms.queries}; ask fewer, or open the next engine (answers.engine) with more"
             )
         for start in range(0, len(names), BATCH):
-            if self.answering.halted:
-                break
-            self._answer(names[start : start + BATCH], places, vote)
+            if not self.answering.halted:
+                self._answer(names[start : start + BATCH], places, vote)
         if names and self.left == 0:
+            # Written down too, so that the same file of queries always gets the same answers.
+            self._keep({name: UNANSWERED for name in names if name not in self._answers})
             self._journal.note({"finished": True})
         return np.array([self._answers.get(digest, UNANSWERED) for digest in digests], dtype=np.int64)
 
@@ -139,7 +140,9 @@ class VoteEngine:
         self._asked += len(batch)
         self._spend(self._grant)
         labels = self.answering.release(votes.counts)
-        given = {name: int(label) for name, label in zip(batch, labels, strict=False)}
+        self._keep({name: int(label) for name, label in zip(batch, labels, strict=False)})
+
+    def _keep(self, given: dict[str, int]) -> None:
         self._journal.note({"answers": given})
         self._answers |= given
 
