@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import secrets
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
@@ -16,7 +17,7 @@ from distributed.comm import CommClosedError
 from numpy.typing import NDArray
 
 from daskrado.domain import Domain
-from daskrado.errors import ClusterError, DataError
+from daskrado.errors import ClusterError, DataError, UsageError
 from daskrado.lake.partial import CHUNK_ROWS, Job, Partial, RowStore, Share, merge_all, partition_partial
 from daskrado.lake.scan import Lake
 from daskrado.lake.seeds import SignatureKey
@@ -47,20 +48,29 @@ def collect(
     are pure and draw no noise, so that a retried or doubled one changes nothing. Unusable rows raise a DataError that
     names files and columns and counts rows.
     """
-    with open_passes(lake, domain, lattice, seeded=statistic.needs_seeds, key=key, client=client, memory=0) as passes:
+    with open_passes(
+        lake,
+        domain,
+        lattice,
+        seeded=statistic.needs_seeds,
+        placed=statistic.needs_place,
+        key=key,
+        client=client,
+        memory=0,
+    ) as passes:
         return passes.sum(statistic, progress=progress)
 
 
 class Passes:
     """Sums over one lake, one after another; see :func:`open_passes`."""
 
-    def __init__(self, lake: Lake, job: Job, material: bytes, store: RowStore, client: Client | None) -> None:
+    def __init__(self, lake: Lake, job: Job, key: SignatureKey, store: RowStore, client: Client | None) -> None:
         self.lake = lake
         self.lattice = job.lattice
         self.domain = job.domain
         self.done = 0
         self._job = job
-        self._material = material
+        self._key = key
         self._store = store
         self._client = client
 
@@ -68,10 +78,13 @@ class Passes:
         """One pass: sum a statistic over the lake, or over one share of its rows."""
         if isinstance(statistic, Statistic):
             self.lattice.guard(self.lake.rows, statistic.largest_per_row(self.lattice))
+        statistic.check_rows(self.lake.rows)
+        if statistic.noises_rows and self._key.public:
+            raise UsageError(f"statistic {statistic.name} draws noise on rows: its key must be secret, drop the seed")
         job = replace(self._job, statistic=statistic, share=share)
         report = progress or silent
         if self._client is None:
-            total = _here(job, self.lake, self._material, report, self._store)
+            total = _here(job, self.lake, self._key.reveal(), report, self._store)
         else:
             total = _on_cluster(self._client, job, self.lake, report, near=self._store.limit > 0)
         if total.problems:
@@ -92,6 +105,7 @@ def open_passes(
     on_grid: bool = True,
     seeded: bool = False,
     by_record: bool | None = None,
+    placed: bool = False,
     key: SignatureKey | None = None,
     client: Client | None = None,
     memory: int | None = None,
@@ -101,18 +115,20 @@ def open_passes(
     ``memory`` is the number of bytes for rows in each process: by default 40 % of a worker's limit, or of what this
     machine has left. Rows are kept beside Dask's own data, so that they are never spilled to disk. All sums of one
     session see rows in the same form: on the grid, or clipped only. ``by_record`` gives rows their seeds by record
-    id; by default wherever the Domain has one.
+    id; by default wherever the Domain has one. ``placed`` tells rows their place in the lake.
     """
     statistic = _Nothing(domain.width) if on_grid else _NothingOffGrid(domain.width)
     records = seeded and domain.id is not None if by_record is None else by_record
     job = Job(statistic, domain, lattice, secrets.token_hex(8), by_record=records, seeded=seeded)
-    material = (key or SignatureKey.secret()).reveal()
+    if placed:
+        job = replace(job, rows=lake.rows)
+    secret = key or SignatureKey.secret()
     store = RowStore(_memory(client) if memory is None else memory)
     if client is None:
-        yield Passes(lake, job, material, store, None)
+        yield Passes(lake, job, secret, store, None)
     else:
-        with _key_on_workers(client, job.ticket, material, store):
-            yield Passes(lake, job, material, store, client)
+        with _key_on_workers(client, job.ticket, secret.reveal(), store):
+            yield Passes(lake, job, secret, store, client)
 
 
 class _Nothing(Additive):
@@ -152,9 +168,9 @@ def _here(job: Job, lake: Lake, material: bytes, report: Progress, store: RowSto
             group, levels[depth] = levels[depth], []
             add(merge_all(job, group), depth + 1)
 
-    for done, partition in enumerate(lake.partitions, start=1):
+    for done, (first, partition) in enumerate(zip(_firsts(lake), lake.partitions, strict=True), start=1):
         content = partition.content.compute() if is_delayed(partition) else None
-        add(partition_partial(job, partition, material, content, store), 0)
+        add(partition_partial(job, partition, material, content, first, store), 0)
         report(done, len(lake.partitions))
     carry: list[Partial] = []
     for level in levels:
@@ -190,6 +206,7 @@ def _reduce(job: Job, lake: Lake, client: Client, report: Progress, stages: list
     ]
     partitions = [without_delayed(p) for p in lake.partitions]
     level: list[Any] = [None] * len(partitions)
+    firsts = _firsts(lake)
     # Where rows are kept, a partition goes to the same worker in every pass; it may still be taken by another.
     homes = sorted(client.scheduler_info(n_workers=-1)["workers"]) if near else [None]
     for turn, home in enumerate(homes or [None]):
@@ -199,6 +216,7 @@ def _reduce(job: Job, lake: Lake, client: Client, report: Progress, stages: list
             [shared] * len(partitions[mine]),
             partitions[mine],
             contents[mine],
+            firsts[mine],
             key=names[mine],
             retries=RETRIES,
             pure=False,
@@ -256,6 +274,11 @@ def _raise(future: Any) -> None:
     ) from error
 
 
+def _firsts(lake: Lake) -> list[int]:
+    """The position in the lake of each partition's first row, from the footers."""
+    return [0, *itertools.accumulate(partition.rows for partition in lake.partitions[:-1])]
+
+
 def is_delayed(partition: Any) -> bool:
     """Whether a partition is a piece of a Dask DataFrame that is yet to be computed."""
     return isinstance(getattr(partition, "content", None), Delayed)
@@ -272,9 +295,9 @@ def _same(job: Job) -> Job:
     return job
 
 
-def _task(job: Job, partition: Any, content: Any) -> Partial:
+def _task(job: Job, partition: Any, content: Any, first: int) -> Partial:
     plugin = get_worker().plugins[_plugin_name(job.ticket)]
-    return partition_partial(job, partition, plugin.material, content, plugin.store)
+    return partition_partial(job, partition, plugin.material, content, first, plugin.store)
 
 
 def _plugin_name(ticket: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from daskrado.encoding import EncodedTable, encode_groups, encode_table, needed_
 from daskrado.errors import DataError
 from daskrado.lake.seeds import position_seeds, record_seeds
 from daskrado.lattice import Lattice, clip_rows
-from daskrado.statistics.base import Additive, Rows
+from daskrado.statistics.base import Additive, Place, Rows
 
 CHUNK_ROWS = 32_768  # encoded rows held at once by a task
 
@@ -44,6 +44,7 @@ class Job:
     by_record: bool
     seeded: bool
     share: Share | None = None
+    rows: int | None = None  # of the lake, for sums that go by position
 
     def partial(self, rows: Rows) -> NDArray[Any]:
         """The statistic of a block, or of its rows in the share."""
@@ -106,8 +107,10 @@ def merge(statistic: Additive, a: Partial, b: Partial) -> Partial:
     return Partial(statistic.merge(a.vector, b.vector), a.rows + b.rows, tuple(sorted({*a.problems, *b.problems})))
 
 
-def partition_partial(job: Job, partition: Any, material: bytes, content: Any, store: RowStore) -> Partial:
-    """The statistic of one partition: a pure function of its rows and the key."""
+def partition_partial(
+    job: Job, partition: Any, material: bytes, content: Any, first: int, store: RowStore
+) -> Partial:
+    """The statistic of one partition, ``first`` rows into the lake: a pure function of its rows and the key."""
     use, groups = job.statistic.label_use, job.statistic.grouped_by
     form = f"{partition.identity} {use} {groups and groups.column}"  # rows read in another form are other rows
     kept = store.get(form)
@@ -135,10 +138,10 @@ def partition_partial(job: Job, partition: Any, material: bytes, content: Any, s
                 )
             if encoded.problems:
                 return _unusable(job, partition, encoded)
-            for block in blocks(job, encoded, f"{partition.name}#{group}", material, buffer):
+            for block in blocks(job, encoded, f"{partition.name}#{group}", material, buffer, first + rows):
                 vector = job.statistic.merge(vector, job.partial(block))
                 if keeping:
-                    copies.append(Rows(np.array(block.x, order="F"), block.y, block.seeds, block.groups))
+                    copies.append(replace(block, x=np.array(block.x, order="F")))
             if encoded.problems:
                 return _unusable(job, partition, encoded)
             rows += encoded.length
@@ -154,7 +157,9 @@ def _unusable(job: Job, partition: Any, encoded: EncodedTable) -> Partial:
     return Partial(job.statistic.zero(), 0, tuple(f"{where}: {problem}" for problem in encoded.problems))
 
 
-def blocks(job: Job, encoded: EncodedTable, name: str, material: bytes, buffer: np.ndarray) -> Iterator[Rows]:
+def blocks(
+    job: Job, encoded: EncodedTable, name: str, material: bytes, buffer: np.ndarray, first: int
+) -> Iterator[Rows]:
     """Cut an encoded table into blocks of rows on the lattice; ends early when the table shows a problem."""
     bound = job.lattice.norm_bound
     for start in range(0, encoded.length, CHUNK_ROWS):
@@ -171,4 +176,5 @@ def blocks(job: Job, encoded: EncodedTable, name: str, material: bytes, buffer: 
                 seeds = position_seeds(material, name, start, stop - start)
         y = np.zeros(stop - start, dtype=np.int8) if encoded.labels is None else encoded.labels[start:stop]
         groups = None if encoded.groups is None else encoded.groups[start:stop]
-        yield Rows(x, y, seeds, groups)
+        place = None if job.rows is None else Place(material, first + start, job.rows)
+        yield Rows(x, y, seeds, groups, place)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskrado.statistics.rados import mix
+from daskrado.statistics.subsets import stream
 
 
 class SignatureKey:
@@ -47,9 +48,7 @@ def position_seeds(key: bytes, partition: str, start: int, rows: int) -> NDArray
     Under add/remove this is sound only for a secret, fresh key: with a public key a removed row would shift the
     signatures of all later ones.
     """
-    material = hashlib.blake2b(f"{partition}\0{start}".encode(), key=key, digest_size=32).digest()
-    words = np.frombuffer(material, dtype=np.uint64)
-    return np.random.Philox(key=words[:2], counter=[0, 0, words[2], words[3]]).random_raw(rows)
+    return stream(key, f"{partition}\0{start}").random_raw(rows)
 
 
 def record_seeds(key: bytes, ids: NDArray[np.uint64] | NDArray[np.object_]) -> NDArray[np.uint64]:

@@ -11,13 +11,13 @@ from pydantic import Field, field_validator, model_validator
 from daskrado.cluster import ClusterConfig
 from daskrado.domain import BooleanColumn, Domain, Frozen, parse
 from daskrado.errors import UsageError
-from daskrado.learners import MeanLearner, MomentsLearner, RadoBoost
+from daskrado.learners import MeanLearner, MomentsLearner, RadoBoost, RadoMoments, RadoNewton
 from daskrado.privacy.events import MAX_DELTA, MAX_EPSILON
 from daskrado.relations import Relation
 from daskrado.runs.iterative import ErmChoice, GradientChoice, ObjectiveChoice, OutputChoice, is_iterative
 from daskrado.statistics import BalancedRados, HadamardRados, MeanOperator, Moments, Statistic, UniformRados
 
-Learner = MomentsLearner | MeanLearner | RadoBoost
+Learner = MomentsLearner | MeanLearner | RadoBoost | RadoMoments | RadoNewton
 
 
 class Protect(Frozen):
@@ -114,24 +114,63 @@ class RadoBoostChoice(Frozen):
     oracle: Literal["strongest", "median", "prudential"] = "strongest"
     prudence: float = Field(default=0.5, gt=0, le=1)
     clamp: float = Field(default=0.999999, gt=0, lt=1)
+    clamp_low: float = Field(default=0.0, ge=0, lt=1)
+    update: Literal["linear", "exponential"] = "linear"
     keep: Literal["risk", "last"] = "risk"
 
-    def build(self) -> Learner:
+    def build(self) -> RadoBoost:
         """The learner."""
         options = self.model_dump(exclude={"kind"})
         return RadoBoost(**options)
 
 
+class RadoMomentsChoice(Frozen):
+    """The first two cumulants of the rado risk, solved."""
+
+    kind: Literal["rado_moments"]
+    ridge: float = Field(default=0.0, ge=0)
+
+    def build(self) -> RadoMoments:
+        """The learner."""
+        return RadoMoments(self.ridge)
+
+
+class RadoNewtonChoice(Frozen):
+    """Ridge logistic rado risk by Newton steps."""
+
+    kind: Literal["rado_newton"]
+    ridge: float = Field(default=1.0, gt=0)
+
+    def build(self) -> RadoNewton:
+        """The learner."""
+        return RadoNewton(self.ridge)
+
+
 StatisticChoice = Annotated[MomentsStatistic | MeanStatistic | RadoStatistic, Field(discriminator="kind")]
-OneShotChoice = MomentsChoice | MeanChoice | RadoBoostChoice
+OneShotChoice = MomentsChoice | MeanChoice | RadoBoostChoice | RadoMomentsChoice | RadoNewtonChoice
 LearnerChoice = Annotated[
     OneShotChoice | ErmChoice | OutputChoice | ObjectiveChoice | GradientChoice, Field(discriminator="kind")
 ]
+_RADOS = ("hadamard_rados", "balanced_rados", "uniform_rados")
 _FITS = {
     "moments": ("moments",),
     "mean": ("mean_operator", "moments"),
-    "radoboost": ("hadamard_rados", "balanced_rados", "uniform_rados"),
+    "radoboost": _RADOS,
+    "rado_moments": _RADOS,
+    "rado_newton": _RADOS,
 }
+
+
+def loaded_domain(value: Any) -> Any:
+    """A Domain from the path of its file, or as it is."""
+    return Domain.load(value) if isinstance(value, str | Path) else value
+
+
+def checked_lake(value: Any) -> Any:
+    """Refuse what cannot be a lake's address, list of addresses or frame."""
+    if value is None or isinstance(value, bool | int | float | dict) or (isinstance(value, str) and not value):
+        raise ValueError(f"must be an address or a list of addresses, got {value!r}")
+    return value
 
 
 class Pipeline(Frozen):
@@ -163,17 +202,8 @@ class Pipeline(Frozen):
                 return {**content, "statistic": {"kind": _FITS[kind][0]}}
         return content
 
-    @field_validator("domain", mode="before")
-    @classmethod
-    def _read_domain(cls, value: Any) -> Any:
-        return Domain.load(value) if isinstance(value, str | Path) else value
-
-    @field_validator("lake")
-    @classmethod
-    def _check_lake(cls, value: Any) -> Any:
-        if value is None or isinstance(value, bool | int | float | dict) or (isinstance(value, str) and not value):
-            raise ValueError(f"must be an address or a list of addresses, got {value!r}")
-        return value
+    _read_domain = field_validator("domain", mode="before")(loaded_domain)
+    _check_lake = field_validator("lake")(checked_lake)
 
     @model_validator(mode="after")
     def _check(self) -> Pipeline:

@@ -19,6 +19,18 @@ IntVector = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Where a block of rows lies in the lake, and the key from which its randomness is drawn."""
+
+    key: bytes
+    first: int
+    total: int
+
+    def __repr__(self) -> str:
+        return "<Place>"
+
+
+@dataclass(frozen=True, slots=True)
 class Rows:
     """A block of rows on the lattice: whole numbers as float64, labels +1/-1, and one public-law seed per row.
 
@@ -29,6 +41,7 @@ class Rows:
     y: NDArray[np.int8]
     seeds: NDArray[np.uint64] | None = None
     groups: NDArray[np.int32] | None = None
+    place: Place | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +92,8 @@ class Additive(ABC):
 
     name: ClassVar[str]
     needs_seeds: ClassVar[bool] = False
+    needs_place: ClassVar[bool] = False  # memberships or row noise by position in the lake: the row count is public
+    noises_rows: ClassVar[bool] = False  # noise is drawn for each row from the key, which must be secret and fresh
     on_grid: ClassVar[bool] = True
     secret: ClassVar[bool] = False  # whether its own parameters were computed from rows
 
@@ -104,6 +119,10 @@ class Additive(ABC):
     @abstractmethod
     def partial(self, rows: Rows) -> NDArray[Any]:
         """The sum over one block of rows: a pure function of the rows and their seeds."""
+
+    def check_rows(self, rows: int) -> None:
+        """Refuse a lake of this many rows, where the definition of the sum needs another number."""
+        del rows
 
     def merge(self, a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
         """Sum of two partial results; exact for integers."""

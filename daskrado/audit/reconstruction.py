@@ -1,0 +1,127 @@
+"""Attacks that recover examples from rados, given what an attacker may know. They read published rados only.
+
+A set of rados is recoverable when one of them applies: that is a fact about the set's kind and sizes, so it can be
+told before anything is read (``recoverable``), and shown on a file (the three attacks).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskrado.errors import UsageError
+from daskrado.statistics.rados import walsh_hadamard
+
+Matrix = NDArray[np.float64]
+
+ALONE = 1e-3  # expected number of rows alone in their bucket above which a Hadamard set counts as recoverable
+_DETERMINED = 1e-8
+_IN_SPAN = 1e-6
+
+
+def recoverable(kind: str, count: int, rows: int, support: int | None = None) -> str | None:
+    """Why ``count`` un-noised rados of ``rows`` examples give examples away; None if no attack here applies.
+
+    None is not a guarantee: un-noised rados are never differentially private.
+    """
+    if kind == "hadamard":
+        alone = expected_alone(count, rows)
+        if alone > ALONE:
+            return (
+                f"Hadamard rados invert publicly to their {count} bucket sums, and about {alone:.3g} of {rows} "
+                "examples are alone in their bucket"
+            )
+        return None
+    if support is not None and min(support, rows - support) <= 1 and rows > support:
+        return f"a rado of support {support} out of {rows} is one example, or all but one"
+    if count >= rows:
+        return f"{count} rados of {rows} examples: with their signatures known, every edge vector solves (lemma 9)"
+    return None
+
+
+def expected_alone(buckets: int, rows: int) -> float:
+    """The expected number of rows that share their bucket with nobody: m (1 - 1/(N - 1))^(m - 1)."""
+    others = max(buckets - 1, 1)
+    return rows * math.exp((rows - 1) * math.log1p(-1.0 / others)) if others > 1 else float(rows == 1)
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """Edge vectors that the attack found: ``indices`` into the examples, one row of ``edges`` each."""
+
+    indices: NDArray[np.int64]
+    edges: Matrix
+    examples: int
+
+
+def solve_signatures(rados: Matrix, members: Matrix) -> Recovery:
+    """Lemma 9: with the 0/1 membership matrix U (rados by examples) known, solve rados = U edges.
+
+    Edge i is determined iff the unit vector e_i lies in the row space of U, that is iff entry i of the diagonal of
+    pinv(U) U is 1. With fewer rados than examples some edges may still be.
+
+    Reference
+        Nock, Patrini and Friedman (2015), lemma 9.
+    """
+    if members.shape[0] != len(rados):
+        raise UsageError(f"{members.shape[0]} signatures for {len(rados)} rados")
+    inverse = np.linalg.pinv(members)
+    leverage = np.einsum("ij,ji->i", inverse, members)
+    found = np.flatnonzero(leverage > 1 - _DETERMINED)
+    return Recovery(found, (inverse @ rados)[found], members.shape[1])
+
+
+@dataclass(frozen=True)
+class SpanTest:
+    """Relative distance of each candidate from the span of the rados: 0 for members, when the test applies."""
+
+    applies: bool
+    rank: int
+    residuals: Matrix
+
+    @property
+    def inside(self) -> NDArray[np.bool_]:
+        """Candidates that lie in the span."""
+        return np.asarray(self.residuals < _IN_SPAN)
+
+
+def span_test(rados: Matrix, candidates: Matrix) -> SpanTest:
+    """Were these rows summed in the rados? Needs no signature: rados lie in the span of the examples.
+
+    With d > m features and at least m rados, the span of the rados is the span of the examples, and a row from
+    outside is not in it. Where the rados span all d dimensions the test says nothing.
+    """
+    _, values, basis = np.linalg.svd(rados, full_matrices=False)
+    rank = int((values > values.max(initial=0.0) * max(rados.shape) * 2.0**-48).sum())
+    inside = candidates @ basis[:rank].T @ basis[:rank]
+    length = np.linalg.norm(candidates, axis=1)
+    distance = np.linalg.norm(candidates - inside, axis=1)
+    return SpanTest(rank < rados.shape[1], rank, distance / np.where(length > 0, length, 1.0))
+
+
+def invert_hadamard(rados: Matrix) -> tuple[Matrix, Matrix]:
+    """The mean operator and the bucket sums behind Hadamard rados: B' = (2/N) H rados. No secret is needed.
+
+    A bucket that holds one example shows it up to its sign.
+    """
+    count = len(rados)
+    if count & (count - 1):
+        raise UsageError(f"Hadamard rados come in powers of two, got {count}")
+    sketch = walsh_hadamard(rados) * (2.0 / count)
+    return sketch[0], sketch[1:]
+
+
+def matched(found: Matrix, edges: Matrix, *, tolerance: float = 1e-6) -> int:
+    """How many of ``edges`` appear in ``found`` up to sign: for an owner who can check an attack against the rows."""
+    from scipy.spatial import cKDTree
+
+    scale = max(float(np.abs(edges).max(initial=0.0)), 1e-300)
+    wanted = edges[np.linalg.norm(edges, axis=1) > 0]
+    if not len(found) or not len(wanted):
+        return 0
+    tree = cKDTree(np.concatenate([found, -found]))
+    distances, _ = tree.query(wanted, distance_upper_bound=tolerance * scale * math.sqrt(edges.shape[1]))
+    return int(np.isfinite(distances).sum())

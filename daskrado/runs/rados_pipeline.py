@@ -1,0 +1,202 @@
+"""Pipelines of kind ``rados``: which sets of rados are made from a lake, who each protects, what is learned from it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from daskrado.cluster import ClusterConfig
+from daskrado.domain import BooleanColumn, Domain, Frozen, NumericColumn
+from daskrado.relations import Relation
+from daskrado.runs.pipeline import Budget, LedgerConfig, Protect, RadoBoostChoice, checked_lake, loaded_domain
+from daskrado.runs.pipeline import RadoMomentsChoice as MomentsChoice
+from daskrado.runs.pipeline import RadoNewtonChoice as NewtonChoice
+from daskrado.statistics import BalancedRados, FixedSupportRados, HadamardRados, Statistic, UniformRados
+
+_COUNT = Field(default=256, ge=2, le=1 << 16)
+
+
+class _Set(Frozen):
+    name: str = Field(pattern=r"^[A-Za-z0-9._-]{1,60}$")
+    count: int = _COUNT
+    learn: Annotated[RadoBoostChoice | MomentsChoice | NewtonChoice, Field(discriminator="kind")] | None = None
+    keep_epsilon: float | None = Field(
+        default=None, gt=0, le=50, description="budget of a charged choice among RadoBoost's rounds by training error"
+    )
+
+    @model_validator(mode="after")
+    def _check_keep(self) -> _Set:
+        if self.keep_epsilon is not None and not isinstance(self.learn, RadoBoostChoice):
+            raise ValueError("keep_epsilon chooses among the rounds of radoboost: it needs learn: {kind: radoboost}")
+        if self.keep_epsilon is not None and self.private_protect is None:
+            raise ValueError("keep_epsilon is charged on top of a private set: this set protects nobody")
+        return self
+
+    @property
+    def private_protect(self) -> Protect | None:
+        """Who is protected; None for a set that is not private as a whole."""
+        return None
+
+
+class _Protected(_Set):
+    protect: Protect
+    budget: Budget
+
+    @property
+    def private_protect(self) -> Protect | None:
+        """As the set says."""
+        return self.protect
+
+
+class SummedSet(_Set):
+    """Uniform, balanced or Hadamard rados: with noise on the rados, or plain when ``private: false`` is written."""
+
+    kind: Literal["uniform", "balanced", "hadamard"]
+    seed: int | None = Field(default=None, ge=0)
+    private: bool = True
+    protect: Protect | None = None
+    budget: Budget | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> SummedSet:
+        given = (self.protect is not None, self.budget is not None)
+        if given != (self.private, self.private):
+            raise ValueError("give protect and budget, or write private: false for plain rados that protect nobody")
+        if self.private and self.seed is not None and self.protect is not None:
+            if self.protect.relation is Relation.ADD_REMOVE:
+                raise ValueError("public signatures by position shift when a row is added: drop seed under add_remove")
+        self.build(1)
+        return self
+
+    @property
+    def private_protect(self) -> Protect | None:
+        """As the set says."""
+        return self.protect
+
+    def build(self, width: int) -> Statistic:
+        """The statistic of the set."""
+        if self.kind == "hadamard":
+            return HadamardRados(width, self.count)
+        return (BalancedRados if self.kind == "balanced" else UniformRados)(width, self.count)
+
+
+class FixedSupportSet(_Set):
+    """Sums over uniform subsets of exactly ``support`` rows: not private."""
+
+    kind: Literal["fixed_support"]
+    support: int = Field(ge=1)
+    seed: int | None = Field(default=None, ge=0)
+
+    def build(self, width: int) -> Statistic:
+        """The statistic of the set."""
+        return FixedSupportRados(width, self.count, self.support)
+
+
+class DpFeatSet(_Set):
+    """DP-FEAT for one boolean feature: a guarantee for the marginal of its coordinate only."""
+
+    kind: Literal["dp_feat"]
+    feature: str
+    epsilon: float = Field(gt=0, le=50)
+
+
+class RandomisedSet(_Protected):
+    """Boolean features through randomised response, once, before any rado: pure epsilon for them together."""
+
+    kind: Literal["randomised_response"]
+    features: tuple[str, ...] = Field(min_length=1)
+    base: Literal["uniform", "balanced", "hadamard"] = "balanced"
+
+
+class NoisyColumnSet(_Protected):
+    """Noise on the columns of the named features, boolean or numeric; all other columns are public."""
+
+    kind: Literal["noisy_column"]
+    features: tuple[str, ...] = Field(min_length=1)
+    balanced: bool = True
+    mechanism: Literal["gaussian", "laplace"] | None = None
+
+
+class NoisyEdgesSet(_Protected):
+    """Rados of edge vectors that each carry Gaussian noise: private whatever is summed from them."""
+
+    kind: Literal["noisy_edges"]
+    base: Literal["uniform", "balanced", "hadamard", "fixed_support"] = "uniform"
+    support: int | None = Field(default=None, ge=1)
+
+    @model_validator(mode="after")
+    def _check(self) -> NoisyEdgesSet:
+        if (self.support is None) == (self.base == "fixed_support"):
+            raise ValueError("support goes with base: fixed_support, and only with it")
+        if self.protect.relation is Relation.ADD_REMOVE:
+            raise ValueError("noisy edge vectors show how many rows there are: protect under replace_one or label_flip")
+        if not self.budget.delta > 0:
+            raise ValueError("gaussian noise on edge vectors needs budget.delta above 0")
+        return self
+
+
+RadoSetChoice = Annotated[
+    SummedSet | FixedSupportSet | DpFeatSet | RandomisedSet | NoisyColumnSet | NoisyEdgesSet,
+    Field(discriminator="kind"),
+]
+
+
+class RadosPipeline(Frozen):
+    """One job that makes several sets of rados from a lake, each with a statement of its own."""
+
+    dataset: str = Field(pattern=r"^[A-Za-z0-9._-]{1,100}$")
+    lake: Any
+    domain: Domain
+    output: str
+    sets: tuple[RadoSetChoice, ...] = Field(min_length=1)
+    accept_no_privacy: bool = False
+    ledger: LedgerConfig = LedgerConfig()
+    lattice_bits: int | None = Field(default=None, ge=4, le=26)
+    cluster: ClusterConfig = ClusterConfig()
+
+    _read_domain = field_validator("domain", mode="before")(loaded_domain)
+    _check_lake = field_validator("lake")(checked_lake)
+
+    @model_validator(mode="after")
+    def _check(self) -> RadosPipeline:
+        names = [item.name for item in self.sets]
+        if len(set(names)) < len(names):
+            raise ValueError(f"sets: the name {next(n for n in names if names.count(n) > 1)!r} is given twice")
+        for item in self.sets:
+            self._check_features(item)
+        return self
+
+    def _check_features(self, item: RadoSetChoice) -> None:
+        numeric = isinstance(item, NoisyColumnSet)
+        for feature in features_of(item):
+            column = self.domain.columns.get(feature)
+            if column is None:
+                raise ValueError(f"set {item.name!r}: feature {feature!r} is not a column of the domain")
+            if not isinstance(column, BooleanColumn) and not numeric:
+                raise ValueError(f"set {item.name!r}: feature {feature!r} is not boolean; use kind: noisy_column for numbers")
+            if isinstance(column, NumericColumn) and column.bins is not None or column.kind == "categorical":
+                raise ValueError(f"set {item.name!r}: feature {feature!r} is one-hot; only single columns can be protected")
+            if column.fill is not None:
+                raise ValueError(f"set {item.name!r}: feature {feature!r} may be null, which shows in a second column")
+            if isinstance(column, NumericColumn) and self.domain.norm_bound < self.domain.largest_norm * (1 + 1e-9):
+                least = self.domain.largest_norm * (1 + 1e-9)
+                raise ValueError(
+                    f"set {item.name!r}: clipping would carry the numeric feature {feature!r} into other columns; "
+                    f"noise on its column needs a domain with norm_bound at least {least:.9g}"
+                )
+        protect = item.private_protect
+        if isinstance(item, RandomisedSet | NoisyColumnSet) and protect is not None:
+            if protect.relation is not Relation.FEATURE_FLIP or protect.feature not in item.features:
+                raise ValueError(
+                    f"set {item.name!r}: protect.relation must be feature_flip and protect.feature one of {list(item.features)}"
+                )
+        if protect is not None and protect.feature is not None and protect.feature not in self.domain.columns:
+            raise ValueError(f"set {item.name!r}: protect.feature {protect.feature!r} is not a column of the domain")
+
+
+def features_of(item: RadoSetChoice) -> tuple[str, ...]:
+    """The columns that a set protects by name."""
+    if isinstance(item, DpFeatSet):
+        return (item.feature,)
+    return item.features if isinstance(item, RandomisedSet | NoisyColumnSet) else ()
