@@ -19,6 +19,8 @@ COMMANDS = {
     "describe": ("lakes:describe", "Draft a domain file from Parquet schemas."),
     "plan": ("jobs:plan", "Show what a pipeline costs; reads no data and spends nothing."),
     "run": ("jobs:run", "Run a pipeline: debit, read, add noise once, learn, publish."),
+    "learn": ("rados:learn", "Learn from a file of rados alone."),
+    "audit": ("rados:audit", "Attack a published object, to see what it gives away."),
     "predict": ("jobs:predict", "Score a lake with a published model, into Parquet."),
     "sql": ("jobs:sql", "Print a SELECT that gives a model's margins."),
     "teachers": ("teachers:teachers", "Private answers to public queries from an ensemble of teachers."),

@@ -29,7 +29,7 @@ _MEANING = {
     Relation.ADD_REMOVE: "one record added to or removed from the lake; the number of rows is secret",
     Relation.REPLACE_ONE: "one record replaced by any other; the number of rows is public",
     Relation.LABEL_FLIP: "the label of one record flipped; all features and the number of rows are public",
-    Relation.FEATURE_FLIP: "one declared boolean feature of one record flipped; everything else is public",
+    Relation.FEATURE_FLIP: "one declared feature of one record changed or flipped; everything else is public",
 }
 
 

@@ -45,13 +45,28 @@ def release(
     return _publish(mechanism.target.statistic, summary.lattice, noisy, mechanism.noise_std(), statement)
 
 
-def release_without_privacy(summary: Summary) -> Release:
-    """The exact statistic as a baseline. Its statement, and that of all that is learned from it, says not private."""
+def release_noised_rows(summary: Summary, statement: PrivacyStatement) -> Release:
+    """A statistic whose rows were noised before they were summed: its grant was spent before the rows were read."""
+    statistic = summary.statistic
+    if not (isinstance(statistic, Statistic) and statistic.noises_rows and statement.private):
+        raise ValueError(f"{statistic.name} does not noise its rows, or its statement is not a private one")
+    quiet = {block.name: 0.0 for block in statistic.blocks}
+    return _publish(statistic, summary.lattice, summary.vector, quiet, statement)
+
+
+def release_without_privacy(summary: Summary, statement: PrivacyStatement | None = None) -> Release:
+    """The exact statistic as a baseline. Its statement, and that of all that is learned from it, says not private.
+
+    ``statement`` may say more, such as what holds for the marginal of one coordinate.
+    """
     statistic = summary.statistic
     if not isinstance(statistic, Statistic):
         raise TypeError(f"{statistic.name} is a part of a learner, not a statistic to publish")
     quiet = {block.name: 0.0 for block in statistic.blocks}
-    return _publish(statistic, summary.lattice, summary.vector, quiet, PrivacyStatement.none())
+    told = statement or PrivacyStatement.none()
+    if told.private:
+        raise ValueError("an exact statistic cannot carry a private statement")
+    return _publish(statistic, summary.lattice, summary.vector, quiet, told)
 
 
 def release_of_shares(mechanism: GaussianShares, noisy: NDArray[np.int64], statement: PrivacyStatement) -> Release:

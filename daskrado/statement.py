@@ -41,10 +41,11 @@ class MarginalFacts(BaseModel):
             if self.composed_epsilon is not None
             else f"no finite epsilon at delta {self.composed_delta:g}"
         )
+        delta = f"delta {self.delta:.3g}" if self.delta else "delta below 1e-300"
         return (
             "NOT PRIVATE as a whole: a guarantee for the marginal of one coordinate only. The coordinate "
             f"{self.feature!r} of one rado, seen without the others: epsilon {self.epsilon:.4g}, "
-            f"delta {self.delta:.3g}; of all {self.rados} rados: {together}. "
+            f"{delta}; of all {self.rados} rados: {together}. "
             "The rados themselves are not differentially private"
         )
 

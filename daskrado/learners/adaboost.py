@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from daskrado.errors import UsageError
 from daskrado.learners.radoboost import CLAMP, RadoBoost
-from daskrado.statistics.base import Statistic, Summary
-from daskrado.statistics.boosting import WEIGHT_BITS, ColumnMaxima, WeightedEdges
+from daskrado.statistics.base import Additive, Summary
+from daskrado.statistics.boosting import ColumnMaxima, WeightedEdges
 
-Gather = Callable[[Statistic], Summary]
+Gather = Callable[[Additive], Summary]
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class AdaBoost:
         """
         rule = RadoBoost(oracle=self.oracle, prudence=self.prudence, clamp=self.clamp, clamp_low=self.clamp_low)
         maxima = gather(ColumnMaxima(width, self.sample))
-        largest = maxima.vector.astype(np.float64)
+        largest = maxima.vector
         used = np.flatnonzero(largest > 0)
         if not len(used):
             raise UsageError("every encoded feature is 0 in every row: nothing to learn from")
@@ -63,18 +63,17 @@ class AdaBoost:
         statistic = WeightedEdges(width, self.sample, tuple(theta), 0.0)
         best, done, log_risk = math.inf, 0, 0.0
         for done in range(self.rounds + 1):
-            sums = gather(statistic)
-            parts = sums.statistic.split(sums.vector)
-            count, weight = int(parts["count"]), float(parts["weight"]) / (1 << WEIGHT_BITS)
+            sums = gather(statistic).vector
+            weight, mistakes, count = (float(value) for value in sums[width:])
             log_risk = statistic.log_scale + math.log(weight / count)
             if watch is not None:
                 watch(log_risk)
-            score = float(parts["mistakes"]) if self.keep == "training_error" else log_risk
+            score = mistakes if self.keep == "training_error" else log_risk
             if self.keep == "last" or score < best:
                 best, kept = score, theta.copy()
             if progress is not None:
                 progress(done, self.rounds)
-            edges = parts["edges"].astype(np.float64)[used] / (1 << WEIGHT_BITS) / weight / largest[used]
+            edges = sums[:width][used] / weight / largest[used]
             at = rule.choose(edges)
             if at is None or done == self.rounds:
                 break
@@ -83,7 +82,7 @@ class AdaBoost:
             statistic = replace(statistic, theta=tuple(theta.tolist()), log_scale=log_risk)
         details = {
             "rounds": done,
-            "examples": count,
+            "examples": int(count),
             "dropped_features": int(width - len(used)),
             "log_exponential_risk": log_risk,
         }

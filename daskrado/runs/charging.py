@@ -35,13 +35,15 @@ def void_unless_spent(ledger: Ledger, *grants: Grant) -> Iterator[None]:
         raise
 
 
-def set_first_limit(ledger: Ledger, config: LedgerConfig, dataset: str, relation: Relation) -> tuple[str, ...]:
+def set_first_limit(ledger: Ledger, config: LedgerConfig, dataset: str, *relations: Relation) -> tuple[str, ...]:
     """Set the pipeline's first limit on a data set that has none under any relation, and say so."""
     first = config.first_limit
     if first is None or ledger.has_limits(dataset):
         return ()
-    ledger.set_limit(dataset, relation, first.epsilon, first.delta)
-    return (f"first limit of {dataset!r} under {relation}: epsilon {first.epsilon:g}, delta {first.delta:g}",)
+    for relation in relations:
+        ledger.set_limit(dataset, relation, first.epsilon, first.delta)
+    amount = f"epsilon {first.epsilon:g}, delta {first.delta:g}"
+    return tuple(f"first limit of {dataset!r} under {relation}: {amount}" for relation in relations)
 
 
 def budget_facts(ledger: Ledger, grant: Grant) -> dict[str, Any]:

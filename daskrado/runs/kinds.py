@@ -80,6 +80,7 @@ class LearnJob:
 
 KINDS = {
     "learn": "daskrado.runs.kinds:LearnJob",
+    "rados": "daskrado.runs.rados_job:RadosJob",
     "teachers": "daskrado.runs.teachers.job:TeachersJob",
     "labels": "daskrado.runs.labels.job:LabelJob",
     "bags": "daskrado.runs.labels.bag_job:BagJob",

@@ -1,4 +1,4 @@
-"""Pipelines of kind ``rados``: which sets of rados are made from a lake, who each protects, what is learned from it."""
+"""Pipelines of kind ``rados``: sets of rados made from a lake, who each protects, what is learned from it."""
 
 from __future__ import annotations
 
@@ -39,16 +39,6 @@ class _Set(Frozen):
         return None
 
 
-class _Protected(_Set):
-    protect: Protect
-    budget: Budget
-
-    @property
-    def private_protect(self) -> Protect | None:
-        """As the set says."""
-        return self.protect
-
-
 class SummedSet(_Set):
     """Uniform, balanced or Hadamard rados: with noise on the rados, or plain when ``private: false`` is written."""
 
@@ -63,9 +53,8 @@ class SummedSet(_Set):
         given = (self.protect is not None, self.budget is not None)
         if given != (self.private, self.private):
             raise ValueError("give protect and budget, or write private: false for plain rados that protect nobody")
-        if self.private and self.seed is not None and self.protect is not None:
-            if self.protect.relation is Relation.ADD_REMOVE:
-                raise ValueError("public signatures by position shift when a row is added: drop seed under add_remove")
+        if self.protect is not None and self.seed is not None and self.protect.relation is Relation.ADD_REMOVE:
+            raise ValueError("public signatures by position shift when a row is added: drop seed under add_remove")
         self.build(1)
         return self
 
@@ -101,27 +90,51 @@ class DpFeatSet(_Set):
     epsilon: float = Field(gt=0, le=50)
 
 
-class RandomisedSet(_Protected):
+class _Features(_Set):
+    features: tuple[str, ...] = Field(min_length=1)
+    unit: str = Field(min_length=1)
+    rows_per_unit: int = Field(default=1, ge=1, le=10_000)
+    budget: Budget
+
+    @property
+    def private_protect(self) -> Protect | None:
+        """The named features of one unit, everything else being public."""
+        return Protect(
+            relation=Relation.FEATURE_FLIP,
+            unit=self.unit,
+            rows_per_unit=self.rows_per_unit,
+            feature=", ".join(self.features),
+        )
+
+
+class RandomisedSet(_Features):
     """Boolean features through randomised response, once, before any rado: pure epsilon for them together."""
 
     kind: Literal["randomised_response"]
-    features: tuple[str, ...] = Field(min_length=1)
     base: Literal["uniform", "balanced", "hadamard"] = "balanced"
 
+    @field_validator("budget")
+    @classmethod
+    def _pure(cls, budget: Budget) -> Budget:
+        if budget.delta > 0:
+            raise ValueError(f"randomised response is pure: leave delta out, got {budget.delta:g}")
+        return budget
 
-class NoisyColumnSet(_Protected):
+
+class NoisyColumnSet(_Features):
     """Noise on the columns of the named features, boolean or numeric; all other columns are public."""
 
     kind: Literal["noisy_column"]
-    features: tuple[str, ...] = Field(min_length=1)
     balanced: bool = True
     mechanism: Literal["gaussian", "laplace"] | None = None
 
 
-class NoisyEdgesSet(_Protected):
+class NoisyEdgesSet(_Set):
     """Rados of edge vectors that each carry Gaussian noise: private whatever is summed from them."""
 
     kind: Literal["noisy_edges"]
+    protect: Protect
+    budget: Budget
     base: Literal["uniform", "balanced", "hadamard", "fixed_support"] = "uniform"
     support: int | None = Field(default=None, ge=1)
 
@@ -130,10 +143,15 @@ class NoisyEdgesSet(_Protected):
         if (self.support is None) == (self.base == "fixed_support"):
             raise ValueError("support goes with base: fixed_support, and only with it")
         if self.protect.relation is Relation.ADD_REMOVE:
-            raise ValueError("noisy edge vectors show how many rows there are: protect under replace_one or label_flip")
+            raise ValueError("noisy edges show how many rows there are: protect under replace_one or label_flip")
         if not self.budget.delta > 0:
             raise ValueError("gaussian noise on edge vectors needs budget.delta above 0")
         return self
+
+    @property
+    def private_protect(self) -> Protect | None:
+        """As the set says."""
+        return self.protect
 
 
 RadoSetChoice = Annotated[
@@ -168,31 +186,27 @@ class RadosPipeline(Frozen):
         return self
 
     def _check_features(self, item: RadoSetChoice) -> None:
-        numeric = isinstance(item, NoisyColumnSet)
+        where = f"set {item.name!r}: feature"
         for feature in features_of(item):
             column = self.domain.columns.get(feature)
             if column is None:
-                raise ValueError(f"set {item.name!r}: feature {feature!r} is not a column of the domain")
-            if not isinstance(column, BooleanColumn) and not numeric:
-                raise ValueError(f"set {item.name!r}: feature {feature!r} is not boolean; use kind: noisy_column for numbers")
-            if isinstance(column, NumericColumn) and column.bins is not None or column.kind == "categorical":
-                raise ValueError(f"set {item.name!r}: feature {feature!r} is one-hot; only single columns can be protected")
+                raise ValueError(f"{where} {feature!r} is not a column of the domain")
+            if not isinstance(column, BooleanColumn) and not isinstance(item, NoisyColumnSet):
+                raise ValueError(f"{where} {feature!r} is {column.kind}, not boolean; noisy_column takes numbers too")
+            if column.feature_names(feature) != [feature]:
+                raise ValueError(f"{where} {feature!r} is one-hot; only single columns can be protected by name")
             if column.fill is not None:
-                raise ValueError(f"set {item.name!r}: feature {feature!r} may be null, which shows in a second column")
-            if isinstance(column, NumericColumn) and self.domain.norm_bound < self.domain.largest_norm * (1 + 1e-9):
-                least = self.domain.largest_norm * (1 + 1e-9)
+                raise ValueError(f"{where} {feature!r} may be null, which would show in a second column")
+            if isinstance(column, NumericColumn) and self.domain.norm_bound < _unclipped(self.domain):
                 raise ValueError(
-                    f"set {item.name!r}: clipping would carry the numeric feature {feature!r} into other columns; "
-                    f"noise on its column needs a domain with norm_bound at least {least:.9g}"
+                    f"{where} {feature!r} would reach other columns through clipping; noise on its column needs "
+                    f"a domain with norm_bound at least {self.domain.largest_norm * (1 + 2e-8):.8g}"
                 )
-        protect = item.private_protect
-        if isinstance(item, RandomisedSet | NoisyColumnSet) and protect is not None:
-            if protect.relation is not Relation.FEATURE_FLIP or protect.feature not in item.features:
-                raise ValueError(
-                    f"set {item.name!r}: protect.relation must be feature_flip and protect.feature one of {list(item.features)}"
-                )
-        if protect is not None and protect.feature is not None and protect.feature not in self.domain.columns:
-            raise ValueError(f"set {item.name!r}: protect.feature {protect.feature!r} is not a column of the domain")
+
+
+def _unclipped(domain: Domain) -> float:
+    """A norm bound that no encoded row can reach."""
+    return domain.largest_norm * (1 + 1e-9)
 
 
 def features_of(item: RadoSetChoice) -> tuple[str, ...]:

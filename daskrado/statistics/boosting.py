@@ -1,13 +1,13 @@
-"""Statistics that boosting on rows needs: column maxima, weighted edges, and the mistakes of many candidates.
+"""Sums that boosting on rows needs: column maxima, weighted edges, and the mistakes of many candidates.
 
-Weighted edges and maxima are exact aggregates without noise, for baselines; mistake counts feed a private choice.
+Weighted edges and maxima are aggregates without noise, for baselines; mistake counts feed a private choice.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,29 +15,25 @@ from numpy.typing import NDArray
 from daskrado.errors import UsageError
 from daskrado.lattice import Lattice
 from daskrado.relations import Relation, Sensitivity
-from daskrado.statistics.base import Block, IntVector, Rows, Statistic, integers
+from daskrado.statistics.base import Additive, Block, IntVector, Rows, Statistic
 from daskrado.statistics.subsets import check_population, membership_matrix
 
-WEIGHT_BITS = 16
-_GROWTH_BITS = 4  # how far the mean weight may drift from 1 before the next round rescales it
-_LARGEST_BITS = 30  # of one weight over the mean weight: no lake that passes the overflow guard reaches it
 _CELLS = 1 << 21  # margins held at once
+
+Vector = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class _Sampled(Statistic):
-    """Rows of a uniform sample of ``sample`` rows, or all rows."""
+class _Sampled(Additive):
+    """Over a uniform sample of exactly ``sample`` rows, or over all rows. For baselines: it has no sensitivity."""
 
     sample: int | None = None
 
     needs_place: ClassVar[bool] = True
-    default_bits: ClassVar[int] = 16
 
-    def _taken(self, rows: Rows) -> NDArray[np.bool_]:
-        assert rows.place is not None
-        if self.sample is None:
-            return np.ones(len(rows.y), dtype=bool)
-        return membership_matrix(rows.place, np.array([self.sample]), len(rows.y)).ravel()
+    def zero(self) -> Vector:
+        """The identity of :meth:`merge`."""
+        return np.zeros(self.size)
 
     def check_rows(self, rows: int) -> None:
         """A sample is a subset of the lake."""
@@ -45,43 +41,41 @@ class _Sampled(Statistic):
         if self.sample is not None and not 1 <= self.sample <= rows:
             raise UsageError(f"sample must be between 1 and the lake's {rows} rows, got {self.sample}")
 
-    def sensitivity(self, relation: Relation) -> Sensitivity:
-        """None: for baselines without noise."""
-        self.unsupported(relation)
+    def edges(self, rows: Rows) -> Vector:
+        """Label times row, for the rows in the sample."""
+        assert rows.place is not None
+        edges = rows.x * rows.y[:, None]
+        if self.sample is None:
+            return edges
+        taken: Vector = edges[membership_matrix(rows.place, np.array([self.sample]), len(edges)).ravel()]
+        return taken
 
 
 @dataclass(frozen=True)
 class ColumnMaxima(_Sampled):
-    """max_i |x_ik| of every feature k. ``merge`` is the maximum."""
+    """max_i |x_ik| of every feature k, in grid steps. ``merge`` is the maximum."""
 
     name: ClassVar[str] = "column_maxima"
 
     @property
-    def blocks(self) -> tuple[Block, ...]:
+    def size(self) -> int:
         """One entry per feature."""
-        return (Block("maxima", (self.width,)),)
+        return self.width
 
-    def partial(self, rows: Rows) -> IntVector:
+    def partial(self, rows: Rows) -> Vector:
         """Largest size in each column."""
-        largest: NDArray[np.float64] = np.abs(rows.x[self._taken(rows)]).max(axis=0, initial=0.0)
-        return integers(largest)
+        return np.asarray(np.abs(self.edges(rows)).max(axis=0, initial=0.0))
 
-    def merge(self, a: IntVector, b: IntVector) -> IntVector:
+    def merge(self, a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
         """The larger of each pair."""
-        return np.maximum(a, b)
-
-    def largest_per_row(self, lattice: Lattice) -> int:
-        """A maximum cannot overflow."""
-        del lattice
-        return 0
+        return np.asarray(np.maximum(a, b))
 
 
 @dataclass(frozen=True)
 class WeightedEdges(_Sampled):
-    """``edges`` = sum of w_i y_i x_i, ``weight`` = sum of w_i, ``mistakes`` of theta, ``count`` of rows.
+    """The sum of w_i y_i x_i, then the sum of w_i, the mistakes of theta, and the number of rows.
 
-    w_i = exp(-y_i theta.x_i - log_scale) in steps of 2**-16; ``log_scale`` keeps their mean near 1, which bounds the
-    sums whatever one weight may be. ``theta`` is in grid steps.
+    w_i = exp(-y_i theta.x_i - log_scale); ``log_scale`` keeps their mean near 1. ``theta`` is in grid steps.
     """
 
     theta: tuple[float, ...] = ()
@@ -90,24 +84,17 @@ class WeightedEdges(_Sampled):
     name: ClassVar[str] = "weighted_edges"
 
     @property
-    def blocks(self) -> tuple[Block, ...]:
-        """Edges in grid steps, the others as counts."""
-        counts = (Block(name, (), power=0) for name in ("weight", "mistakes", "count"))
-        return (Block("edges", (self.width,)), *counts)
+    def size(self) -> int:
+        """One entry per feature, and three."""
+        return self.width + 3
 
-    def partial(self, rows: Rows) -> IntVector:
-        """Integer products, so that no large weight can hide a small one."""
-        taken = self._taken(rows)
-        edges = (rows.x[taken] * rows.y[taken, None]).astype(np.int64)
+    def partial(self, rows: Rows) -> Vector:
+        """One block's sums; a margin of exactly 0 counts as half a mistake."""
+        edges = self.edges(rows)
         margins = edges @ np.array(self.theta)
-        power = np.minimum(-margins - self.log_scale, _LARGEST_BITS * math.log(2))
-        weights = np.rint(np.exp(power) * (1 << WEIGHT_BITS)).astype(np.int64)
-        mistakes = int((margins < 0).sum() + ((margins == 0) & (rows.y[taken] < 0)).sum())
-        return np.append(weights @ edges, [int(weights.sum()), mistakes, len(edges)]).astype(np.int64)
-
-    def largest_per_row(self, lattice: Lattice) -> int:
-        """On average over rows, not for each of them: weights have a mean near 1."""
-        return 1 << (lattice.bits + WEIGHT_BITS + _GROWTH_BITS)
+        weights = np.exp(-margins - self.log_scale)
+        mistakes = float((margins < 0).sum()) + float((margins == 0).sum()) / 2
+        return np.append(weights @ edges, [weights.sum(), mistakes, len(edges)])
 
 
 @dataclass(frozen=True)

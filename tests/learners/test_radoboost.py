@@ -37,7 +37,7 @@ def test_invariants_hold_in_every_round(kappa: float, oracle: str) -> None:
             assert abs(r.edge) <= 0.3
         seen.append(r)
 
-    theta, details = learner.boost(rados, watch)
+    theta, details = learner.learn(rados, watch)
     assert details["rounds"] == len(seen) >= 100
     direct = logsumexp(-rados @ theta) - math.log(len(rados))
     assert direct == pytest.approx(seen[-1].log_risk, abs=1e-9)
@@ -45,17 +45,17 @@ def test_invariants_hold_in_every_round(kappa: float, oracle: str) -> None:
 
 def test_one_round_by_hand() -> None:
     rados = np.array([[4.0, 1.0], [2.0, -1.0]])
-    theta, _ = RadoBoost(rounds=1).boost(rados)
+    theta, _ = RadoBoost(rounds=1).learn(rados)
     r = (4 + 2) / 2 / 4  # the first feature: edge 0.75
     assert theta == pytest.approx([math.log((1 + r) / (1 - r)) / (2 * 4), 0.0])
-    theta, _ = RadoBoost(rounds=1, kappa=2.0).boost(rados)
+    theta, _ = RadoBoost(rounds=1, kappa=2.0).learn(rados)
     assert theta[0] == pytest.approx(math.log((1 + r) / (1 - r)) / (2 * 2 * 4))
-    theta, _ = RadoBoost(rounds=1, clamp=0.5).boost(rados)
+    theta, _ = RadoBoost(rounds=1, clamp=0.5).learn(rados)
     assert theta[0] == pytest.approx(math.log(1.5 / 0.5) / 8)
 
 
 def test_a_separable_coordinate_does_not_overflow() -> None:
-    theta, details = RadoBoost(rounds=20).boost(np.ones((5, 2)))
+    theta, details = RadoBoost(rounds=20).learn(np.ones((5, 2)))
     assert np.isfinite(theta).all()
     assert details["log_rado_risk"] < 0
 
@@ -63,24 +63,24 @@ def test_a_separable_coordinate_does_not_overflow() -> None:
 def test_zero_features_are_dropped_and_counted() -> None:
     rados = some_rados()
     rados[:, 3] = 0
-    theta, details = RadoBoost(rounds=10).boost(rados)
+    theta, details = RadoBoost(rounds=10).learn(rados)
     assert theta[3] == 0
     assert details["dropped_features"] == 1
-    theta, details = RadoBoost(rounds=10).boost(np.zeros((4, 3)))
+    theta, details = RadoBoost(rounds=10).learn(np.zeros((4, 3)))
     assert not theta.any()
 
 
 def test_keeping_by_risk_never_keeps_a_worse_one() -> None:
     rados = some_rados(3)
     risks = []
-    kept, _ = RadoBoost(rounds=200, oracle="median").boost(rados, lambda r: risks.append(r.log_risk))
+    kept, _ = RadoBoost(rounds=200, oracle="median").learn(rados, lambda r: risks.append(r.log_risk))
     assert logsumexp(-rados @ kept) - math.log(60) == pytest.approx(min(0.0, *risks), abs=1e-9)
 
 
 def test_the_strongest_oracle_decreases_the_risk_it_bounds() -> None:
     rados = some_rados(5)
     risks: list[float] = []
-    RadoBoost(rounds=300).boost(rados, lambda r: risks.append(r.log_risk))
+    RadoBoost(rounds=300).learn(rados, lambda r: risks.append(r.log_risk))
     assert risks[-1] < risks[0] < 0
 
 

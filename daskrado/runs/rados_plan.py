@@ -1,0 +1,203 @@
+"""The plan of a set of rados: its statistic, its charge and its statement, from public facts alone."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from daskrado.audit.reconstruction import recoverable
+from daskrado.bounds.dp_feat import Marginal
+from daskrado.errors import UsageError
+from daskrado.lattice import Lattice
+from daskrado.privacy.accountant import ApproximateEvent, Event, PureEvent, compose, zcdp_rho
+from daskrado.privacy.mechanisms import Mechanism, Target, mechanism
+from daskrado.runs.pipeline import Budget, Protect
+from daskrado.runs.rados_pipeline import (
+    DpFeatSet,
+    FixedSupportSet,
+    NoisyColumnSet,
+    NoisyEdgesSet,
+    RadoSetChoice,
+    RadosPipeline,
+    RandomisedSet,
+    SummedSet,
+)
+from daskrado.statement import PrivacyStatement
+from daskrado.statistics import (
+    BalancedRados,
+    FeatureRados,
+    FixedSupportRados,
+    HadamardRados,
+    NoisyColumnRados,
+    NoisyEdgeRados,
+    RandomisedRados,
+    Statistic,
+    UniformRados,
+)
+from daskrado.statistics.protected_rados import REACH_ROUNDING
+from daskrado.statistics.row_noise import MOST_SCALE, TABLE_ERROR
+from daskrado.statistics.window import Window
+
+_EDGE_SCALE = 1024.0  # the grid is as fine as this noise scale in grid steps allows, between 4 and 12 bits
+EDGE_THEOREM = "discrete Gaussian noise on every edge vector (Canonne, Kamath and Steinke 2020), then post-processing"
+RESPONSE_THEOREM = "randomised response on the named columns (Warner 1965), then post-processing"
+
+
+@dataclass(frozen=True)
+class SetPlan:
+    """What one set will do. ``event`` is None for a set that is not private; ``mechanism`` adds noise to its sums."""
+
+    item: RadoSetChoice
+    statistic: Statistic
+    lattice: Lattice
+    statement: PrivacyStatement
+    event: Event | None = None
+    mechanism: Mechanism | None = None
+    edge_noise: float = 0.0  # standard deviation on one coordinate of one edge vector, in the units of the features
+
+    def at(self, rows: int, *, accept_no_privacy: bool) -> SetPlan:
+        """The plan for a lake of this many rows: refusals, and the numbers that depend on them."""
+        item = self.item
+        self.statistic.check_rows(rows)
+        if self.event is None:
+            support = item.support if isinstance(item, FixedSupportSet) else None
+            reason = recoverable(item.kind, item.count, rows, support)
+            if reason is not None and not accept_no_privacy:
+                raise UsageError(
+                    f"set {item.name!r} is refused: {reason}; accept_no_privacy: true would publish it all the same"
+                )
+        if isinstance(item, DpFeatSet):
+            facts = Marginal(Window(item.epsilon, rows), item.count).facts(item.feature)
+            return replace(self, statement=PrivacyStatement.marginal_only(facts))
+        return self
+
+
+def plan_set(pipeline: RadosPipeline, item: RadoSetChoice) -> SetPlan:
+    """Calibrate one set."""
+    width, names = pipeline.domain.width, pipeline.domain.feature_names
+    lattice = Lattice(pipeline.domain.norm_bound, pipeline.lattice_bits or 20)
+    if isinstance(item, SummedSet):
+        statistic = item.build(width)
+        if item.protect is None or item.budget is None:
+            return SetPlan(item, statistic, lattice, PrivacyStatement.none())
+        return _noisy_sums(item, statistic, lattice, item.protect, item.budget, None)
+    if isinstance(item, FixedSupportSet):
+        return SetPlan(item, item.build(width), lattice, PrivacyStatement.none())
+    if isinstance(item, DpFeatSet):
+        statistic = FeatureRados(width, item.count, names.index(item.feature), item.epsilon)
+        return SetPlan(item, statistic, lattice, PrivacyStatement.none())
+    if isinstance(item, NoisyEdgesSet):
+        return _noisy_edges(item, width, pipeline.domain.norm_bound)
+    columns = tuple(names.index(feature) for feature in item.features)
+    protect = item.private_protect
+    assert protect is not None
+    if isinstance(item, RandomisedSet):
+        return _randomised(item, _base(item.base, width, item.count, None), columns, lattice, protect)
+    reach = min(1.0, REACH_ROUNDING / pipeline.domain.norm_bound)
+    statistic = NoisyColumnRados(width, item.count, columns, reach, item.balanced)
+    return _noisy_sums(item, statistic, lattice, protect, item.budget, item.mechanism)
+
+
+def _noisy_sums(
+    item: SummedSet | NoisyColumnSet,
+    statistic: Statistic,
+    lattice: Lattice,
+    protect: Protect,
+    budget: Budget,
+    name: str | None,
+) -> SetPlan:
+    target = Target(statistic, lattice, protect.relation, protect.rows_per_unit)
+    chosen = mechanism(name or ("gaussian" if budget.delta > 0 else "laplace"), target, budget.epsilon, budget.delta)
+    told = _statement(protect, budget, [chosen.event], chosen.name, chosen.theorem, chosen.name == "gaussian")
+    return SetPlan(item, statistic, lattice, told, chosen.event, chosen)
+
+
+def _noisy_edges(item: NoisyEdgesSet, width: int, norm_bound: float) -> SetPlan:
+    """Noise on rows: zCDP of the changed rows at a delta that leaves room for the sampler's own error.
+
+    *Sensitivity*: a unit with k rows moves k edge vectors by at most 2 each, 2 sqrt(k) together in L2. Their noise is
+    within k d TABLE_ERROR of the exact law, which costs (1 + exp(epsilon)) times that in delta.
+    """
+    budget, units = item.budget, item.protect.rows_per_unit
+    lost = (1 + math.exp(budget.epsilon)) * width * units * TABLE_ERROR
+    if lost > budget.delta / 2:
+        raise UsageError(
+            f"set {item.name!r}: the row noise is exact to {lost:.2g} in delta at this epsilon and width; "
+            f"budget.delta must be at least {2 * lost:.2g}, got {budget.delta:g}"
+        )
+    unit_scale = 2 * math.sqrt(units) / math.sqrt(2 * zcdp_rho(budget.epsilon, budget.delta - lost)) * (1 + 1e-12)
+    bits = max((b for b in range(4, 13) if unit_scale * 2**b <= _EDGE_SCALE), default=4)
+    scale = unit_scale * 2**bits
+    if scale > MOST_SCALE:
+        raise UsageError(
+            f"set {item.name!r}: epsilon {budget.epsilon:g} needs more noise on rows than the sampler gives "
+            f"({scale:.3g} grid steps, at most {MOST_SCALE:g}); raise epsilon or delta"
+        )
+    lattice = Lattice(norm_bound, bits)
+    statistic = NoisyEdgeRados(width, _base(item.base, width, item.count, item.support), scale)
+    event = ApproximateEvent(budget.epsilon, budget.delta)
+    told = _statement(item.protect, budget, [event], "gaussian on edge vectors", EDGE_THEOREM, True)
+    return SetPlan(item, statistic, lattice, told, event, edge_noise=scale * lattice.step)
+
+
+def _randomised(
+    item: RandomisedSet, base: Statistic, columns: tuple[int, ...], lattice: Lattice, protect: Protect
+) -> SetPlan:
+    each = item.budget.epsilon / (len(columns) * protect.rows_per_unit)
+    statistic = RandomisedRados(base.width, base, columns, each)
+    event = PureEvent(item.budget.epsilon)
+    told = _statement(protect, item.budget, [event], "randomised response", RESPONSE_THEOREM, False)
+    return SetPlan(item, statistic, lattice, told, event)
+
+
+def _base(kind: str, width: int, count: int, support: int | None) -> Statistic:
+    match kind:
+        case "hadamard":
+            return HadamardRados(width, count)
+        case "balanced":
+            return BalancedRados(width, count)
+        case "fixed_support":
+            assert support is not None
+            return FixedSupportRados(width, count, support)
+        case _:
+            return UniformRados(width, count)
+
+
+def _statement(
+    protect: Protect, budget: Budget, events: list[Event], name: str, theorem: str, approximate: bool
+) -> PrivacyStatement:
+    total = compose(events, budget.delta if approximate else 0)
+    said = [
+        f"no {protect.unit} has more than {protect.rows_per_unit} row(s) in the lake",
+        "the Domain (bounds, categories, norm bound) was not chosen by looking at this lake's rows",
+    ]
+    unit = protect.unit
+    if protect.feature is not None:
+        unit = f"{protect.feature} of {unit}"
+        said.append(f"only {protect.feature} is protected; all other columns are taken as public, and are published")
+    return PrivacyStatement(
+        private=True,
+        relation=protect.relation,
+        unit=unit,
+        rows_per_unit=protect.rows_per_unit,
+        epsilon=min(float(total.epsilon), budget.epsilon),
+        delta=budget.delta if approximate else 0.0,
+        mechanism=name,
+        theorem=theorem,
+        accountant=total.method,
+        assumptions=tuple(said),
+    )
+
+
+def with_choice(statement: PrivacyStatement, event: Event, epsilon: float, theorem: str) -> PrivacyStatement:
+    """The statement of a model whose round was chosen by a charged mechanism: both charges together."""
+    assert statement.delta is not None
+    total = compose([event, PureEvent(epsilon)], statement.delta)
+    return statement.model_copy(
+        update={
+            "epsilon": float(total.epsilon),
+            "mechanism": f"{statement.mechanism}, then a charged choice of the round",
+            "theorem": f"{statement.theorem}; {theorem}",
+            "accountant": total.method,
+        }
+    )
