@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from daskrado.learners.iterative import Learned
 from daskrado.models import LinearModel
 from daskrado.privacy.ledger import Grant, Ledger
 from daskrado.release import Release, release, release_without_privacy
+from daskrado.runs.charging import Clock, budget_facts, opened_ledger, set_first_limit, void_unless_spent
 from daskrado.runs.journal import Journal, new_journal, unfinished_run
 from daskrado.runs.learning import by_record, learn_iteratively
 from daskrado.runs.pipeline import Learner, Pipeline, RadoStatistic, default_ledger
@@ -69,7 +69,7 @@ def run(
     plan = make_plan(pipeline)
     if write:
         check_free(pipeline.output, overwrite=overwrite)
-    clock = _Clock()
+    clock = Clock()
     identifier = uuid.uuid4().hex
     with _ledger(plan, ledger_path) as ledger:
         lake = _scan(plan, clock)
@@ -102,7 +102,7 @@ def resume(
         pipeline = journal.pipeline if cluster is None else journal.pipeline.model_copy(update={"cluster": cluster})
         plan = make_plan(pipeline)
         check_free(pipeline.output, overwrite=journal.overwrite)
-        clock = _Clock()
+        clock = Clock()
         grant = left.grant(ledger)
         if plan.event != grant.event:
             raise LedgerError(
@@ -126,7 +126,7 @@ def resume(
         return _publish(plan, journal.run, released, budget, clock, rows, notes, journal.overwrite, True, journal)
 
 
-def _scan(plan: Plan, clock: _Clock) -> Lake:
+def _scan(plan: Plan, clock: Clock) -> Lake:
     with clock("scan"):
         lake = open_lake(plan.pipeline.lake, plan.pipeline.domain, ids=by_record(plan))
         if plan.statistic is not None:
@@ -139,7 +139,7 @@ def _publish(
     identifier: str,
     released: Release | Learned,
     budget: dict[str, Any],
-    clock: _Clock,
+    clock: Clock,
     rows: int | None,
     notes: tuple[str, ...],
     overwrite: bool,
@@ -172,7 +172,7 @@ def _release(
     lake: Lake,
     ledger: Ledger | None,
     identifier: str,
-    clock: _Clock,
+    clock: Clock,
     progress: Progress | None,
     journal: Journal | None,
     grant: Grant | None = None,
@@ -201,8 +201,8 @@ def _release(
             return release_without_privacy(gather()), {}, ()
         notes: tuple[str, ...] = ()
         if grant is None:
-            notes = _first_limit(plan, ledger)
             assert plan.statement.relation is not None
+            notes = set_first_limit(ledger, pipeline.ledger, pipeline.dataset, plan.statement.relation)
             grant = ledger.reserve(
                 pipeline.dataset,
                 plan.statement.relation,
@@ -212,7 +212,7 @@ def _release(
                 fingerprint=lake.fingerprint,
             )
         released: Release | Learned
-        with _void_unless_spent(ledger, grant):
+        with void_unless_spent(ledger, grant):
             if plan.mechanism is None:
                 released = learn_iteratively(plan, lake, client, partial(ledger.spend, grant), progress)
             else:
@@ -235,53 +235,12 @@ def _keep(journal: Journal | None, released: Release | Learned, rows: int | None
 
 
 @contextlib.contextmanager
-def _void_unless_spent(ledger: Ledger, grant: Grant) -> Iterator[None]:
-    """Give the grant back if the block fails before anything was drawn; also on Ctrl-C."""
-    try:
-        yield
-    except BaseException:
-        with contextlib.suppress(LedgerError):  # spent, or out of reach: it stays charged
-            ledger.void(grant)
-        raise
-
-
-@contextlib.contextmanager
 def _ledger(plan: Plan, path: str | Path | None) -> Iterator[Ledger | None]:
     if plan.event is None:
         yield None
         return
-    chosen = path or plan.pipeline.ledger.path
-    if chosen is None:
-        chosen = default_ledger()
-        chosen.parent.mkdir(parents=True, exist_ok=True)
-    with Ledger.open(chosen) as ledger:
+    with opened_ledger(path, plan.pipeline.ledger) as ledger:
         yield ledger
-
-
-def _first_limit(plan: Plan, ledger: Ledger) -> tuple[str, ...]:
-    """Set the pipeline's first limit on a data set that has none under any relation, and say so."""
-    first, name, relation = plan.pipeline.ledger.first_limit, plan.pipeline.dataset, plan.statement.relation
-    if first is None or relation is None or ledger.has_limits(name):
-        return ()
-    ledger.set_limit(name, relation, first.epsilon, first.delta)
-    return (f"first limit of {name!r} under {relation}: epsilon {first.epsilon:g}, delta {first.delta:g}",)
-
-
-def budget_facts(ledger: Ledger, grant: Grant) -> dict[str, Any]:
-    """The state of the budget after a grant, for the manifest and the report."""
-    limit = ledger.limit(grant.dataset, grant.relation)
-    assert limit is not None
-    spent = ledger.spent(grant.dataset, grant.relation)
-    left = ledger.remaining(grant.dataset, grant.relation)
-    return {
-        "dataset": grant.dataset,
-        "relation": str(grant.relation),
-        "limit_epsilon": float(limit.epsilon),
-        "limit_delta": float(limit.delta),
-        "spent_epsilon": float(spent.epsilon),
-        "accountant": spent.method,
-        "left_epsilon": float(left.epsilon),
-    }
 
 
 def _signature_key(pipeline: Pipeline) -> SignatureKey:
@@ -289,18 +248,3 @@ def _signature_key(pipeline: Pipeline) -> SignatureKey:
     if isinstance(choice, RadoStatistic) and choice.seed is not None:
         return SignatureKey.from_seed(choice.seed)
     return SignatureKey.secret()
-
-
-class _Clock:
-    """Wall seconds of each stage, rounded so that they tell a person enough and nobody more."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-
-    @contextlib.contextmanager
-    def __call__(self, stage: str) -> Iterator[None]:
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds[stage] = round(time.perf_counter() - start, 2)

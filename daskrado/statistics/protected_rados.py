@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -66,7 +66,7 @@ class NoisyEdgeRados(_NoisyRows):
         """The base's rados of the noisy rows."""
         assert rows.place is not None
         noisy = rows.x + gaussian_noise(rows.place, len(rows.y), self.width, self.scale)
-        return self.base.partial(Rows(noisy, rows.y, rows.seeds, rows.place))
+        return self.base.partial(replace(rows, x=noisy))
 
     def largest_per_row(self, lattice: Lattice) -> int:
         """One noisy coordinate, twice where Hadamard rados use it twice."""
@@ -102,7 +102,7 @@ class RandomisedRados(_NoisyRows):
         flip = flips(rows.place, len(rows.y), len(self.features), self.epsilon)
         x = rows.x.copy(order="K")
         x[:, self.features] *= np.where(flip, -1.0, 1.0)
-        return self.base.partial(Rows(x, rows.y, rows.seeds, rows.place))
+        return self.base.partial(replace(rows, x=x))
 
     def largest_per_row(self, lattice: Lattice) -> int:
         """As the base."""

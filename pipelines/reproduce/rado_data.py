@@ -124,7 +124,9 @@ def rados(statistic: Statistic, x: np.ndarray, y: np.ndarray, seed: int) -> np.n
     lattice = Lattice(float(np.linalg.norm(x, axis=1).max()) * 1.001, BITS)
     draw = np.random.default_rng(seed)
     place = Place(draw.bytes(32), 0, len(y))
-    rows = Rows(lattice.quantise(np.asfortranarray(x)), y, draw.integers(0, 2**64, len(y), dtype=np.uint64), place)
+    rows = Rows(
+        lattice.quantise(np.asfortranarray(x)), y, draw.integers(0, 2**64, len(y), dtype=np.uint64), place=place
+    )
     parts = statistic.split(statistic.partial(rows))
     inner = getattr(statistic, "base", statistic)
     if isinstance(inner, HadamardRados):

@@ -46,14 +46,14 @@ def lake(rows: int, seed: int = 0) -> Rows:
     y = draw.choice(np.array([-1, 1], dtype=np.int8), rows)
     place = Place(draw.bytes(32), 0, rows)
     seeds = draw.integers(0, 2**64, rows, dtype=np.uint64)
-    return Rows(LATTICE.quantise(np.asfortranarray(x)), y, seeds, place)
+    return Rows(LATTICE.quantise(np.asfortranarray(x)), y, seeds, place=place)
 
 
 def cut(rows: Rows, start: int, stop: int) -> Rows:
     assert rows.place is not None
     assert rows.seeds is not None
     place = Place(rows.place.key, start, rows.place.total)
-    return Rows(np.asfortranarray(rows.x[start:stop]), rows.y[start:stop], rows.seeds[start:stop], place)
+    return Rows(np.asfortranarray(rows.x[start:stop]), rows.y[start:stop], rows.seeds[start:stop], place=place)
 
 
 @cases
@@ -145,7 +145,7 @@ def test_fixed_support_moves_no_further_than_declared(relation: Relation) -> Non
         x[3] = -big if relation is not Relation.LABEL_FLIP else big
         if relation is Relation.LABEL_FLIP:
             y[3] = -y[3]
-        change = statistic.partial(rows) - statistic.partial(Rows(x, y, rows.seeds, rows.place))
+        change = statistic.partial(rows) - statistic.partial(Rows(x, y, rows.seeds, place=rows.place))
         moved = change * statistic.blocks[0].normalised_step(LATTICE)
         worst = max(worst, float(np.linalg.norm(moved)))
         assert np.abs(moved).sum() <= declared.l1 + 1e-9

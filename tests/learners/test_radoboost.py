@@ -94,7 +94,7 @@ def test_a_sketch_and_its_rados_learn_the_same() -> None:
     from_rados = Release(UniformRados(3, 16), lattice, {"rados": rados}, {"rados": 0.0}, quiet)
     assert np.array_equal(RadoBoost(50).fit(from_sketch)[0], RadoBoost(50).fit(from_rados)[0])
     other = Release(MeanOperator(3), lattice, {"mean": sketch[:, 0]}, {"mean": 0.0}, quiet)
-    with pytest.raises(UsageError, match="needs rados, got the statistic mean_operator"):
+    with pytest.raises(UsageError, match="need rados, got the statistic mean_operator"):
         RadoBoost(5).fit(other)
 
 

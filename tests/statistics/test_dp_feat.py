@@ -48,7 +48,7 @@ def test_the_sampler_has_the_law_of_rejection(m: int, epsilon: float) -> None:
     statistic = FeatureRados(2, count, 0, epsilon)
     for _ in range(3):
         place = Place(draw.bytes(32), 0, m)
-        rados = statistic.partial(Rows(rows.x, rows.y, None, place)).reshape(count, 2) / STEP
+        rados = statistic.partial(Rows(rows.x, rows.y, place=place)).reshape(count, 2) / STEP
         seen.update(map(tuple, rados.tolist()))
     assert set(seen) <= set(law)
     observed = np.array([seen[rado] for rado in law], dtype=float)
@@ -125,7 +125,9 @@ def test_composition_is_near_the_gaussian_limit_for_many_rows() -> None:
 
 
 def test_an_empty_window_says_which_epsilon_would_work() -> None:
-    with pytest.raises(UsageError, match=r"epsilon 0.001 and 1000 rows leaves no rado .* works is 0.00399601") as raised:
+    with pytest.raises(
+        UsageError, match=r"epsilon 0.001 and 1000 rows leaves no rado .* works is 0.00399601"
+    ) as raised:
         FeatureRados(2, 4, 0, 0.001).check_rows(1000)
     least = float(str(raised.value).rsplit(" ", 1)[1])
     for rows in (2, 3, 10, 11, 1000):
@@ -138,7 +140,7 @@ def test_an_empty_window_says_which_epsilon_would_work() -> None:
 
 
 def test_the_joint_release_protects_nobody() -> None:
-    """One real-valued feature beside the protected one tells which records a rado sums: delta above 1/2 at epsilon 100.
+    """One real-valued feature beside the protected one tells which records a rado sums: delta > 1/2 at epsilon 100.
 
     This must be found: it is why DP-FEAT rados carry the statement "marginal of one coordinate only".
     """
