@@ -87,12 +87,11 @@ def contribute(
         stored = journal.stored(round_.number)
         charged = False
         if stored is None:
-            if where.closing(round_) is not None:
-                raise DataError(f"study {round_.study!r}: late: round {round_.number} is closed")
             if round_.number < journal.last():
                 raise DataError(
                     f"study {round_.study!r}: round {round_.number} is older than this site's last, {journal.last()}"
                 )
+            _check_open(where, round_)
             vector, charged = _vector(plan, round_, ledger, progress)
             words = mask(vector, own, site, round_.roster, round_.digest)
             made = seal_bundle(round_, site, plan.pipeline.domain.digest(), words, own)
@@ -100,10 +99,20 @@ def contribute(
         else:
             made = stored
             _check_stored(made, round_)
+        _check_open(where, round_, made)  # once more: reading a lake may take hours
         where.put_bundle(round_, site, hashlib.sha256(made).hexdigest()[:16], made)
     return Contribution(
         round_.study, round_.number, site, plan, round_.roster_fingerprint, stored is not None, charged
     )
+
+
+def _check_open(where: StudyFolder, round_: Round, made: bytes | None = None) -> None:
+    """A late bundle must not leave the site: it would complete the masks of a round that went on without it."""
+    closing = where.closing(round_)
+    if closing is not None and (made is None or hashlib.sha256(made).hexdigest() not in closing.counted.values()):
+        raise DataError(f"study {round_.study!r}: late: round {round_.number} is closed; nothing was sent")
+    if where.latest().number != round_.number:
+        raise DataError(f"study {round_.study!r}: late: a newer round than {round_.number} is open; nothing was sent")
 
 
 def _check_stored(data: bytes, round_: Round) -> None:

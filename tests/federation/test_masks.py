@@ -88,6 +88,27 @@ def test_masks_of_two_rounds_have_nothing_in_common(keys: dict[str, PrivateKeys]
     assert not (mask(zero, keys["ash"], "ash", same_roster.roster, same_roster.digest) == a).any()
 
 
+def test_no_combination_of_bundles_of_a_failed_and_a_new_round_unmasks_anything(keys: dict[str, PrivateKeys]) -> None:
+    """elm drops out of round 1; the others contribute again. All 3^6 sums and differences of the six bundles.
+
+    Vectors are zero, so whatever is not masked is zero. Only multiples of the whole second round are.
+    """
+    first = make_round(keys)
+    second = first.among(["ash", "birch", "cedar"])
+    zero = {name: np.zeros(64, dtype=np.int64) for name in NAMES}
+    failed = [words for name, words in masked(keys, first, zero).items() if name != "elm"]
+    bundles = np.stack([*failed, *masked(keys, second, zero).values()])
+    found = []
+    for factors in itertools.product((-1, 0, 1), repeat=6):
+        mixed = (np.array(factors, dtype=np.int64).view(np.uint64)[:, None] * bundles).sum(axis=0, dtype=np.uint64)
+        bits = int(np.unpackbits(mixed.view(np.uint8)).sum())
+        if bits == 0:
+            found.append(factors)
+        else:
+            assert abs(bits - 2048) < 6 * 32  # 4,096 fair coins: six standard deviations
+    assert found == [(0, 0, 0, f, f, f) for f in (-1, 0, 1)]
+
+
 def test_the_streams_are_hkdf_sha256_and_aes_256_ctr() -> None:
     """Against an independent derivation: HMAC by the standard library, AES in ECB mode on a counter."""
     import hashlib

@@ -226,6 +226,8 @@ def test_a_late_bundle_is_refused_by_name(parties: Parties) -> None:
     held = path.read_bytes()
     path.unlink()
     assert isinstance(combine(parties.box, keys=parties.keys("boss"), close=True), Round)
+    with pytest.raises(DataError, match="no such site for 'west'"):
+        parties.send("west")  # west itself does not send it any more
     path.write_bytes(held)
     assert f"{name}: late: round 1 was closed without this bundle of 'west'" in "\n".join(status_lines(parties.box))
     parties.send("east", "north")
@@ -233,6 +235,22 @@ def test_a_late_bundle_is_refused_by_name(parties: Parties) -> None:
         parties.lakes["east"] + parties.lakes["north"], parties.domain, dataset="p", private=False, workers=0
     )
     assert np.array_equal(parties.combine().model.weights, exact.model.weights)
+
+
+def test_a_round_that_closes_while_a_site_reads_its_lake_gets_nothing_of_it(parties: Parties) -> None:
+    """The bundle is made and stored, and stays at the site: it would complete the masks of the closed round."""
+    round_ = parties.open(**DISTRIBUTED)
+    parties.send("east", "north")
+    done = []
+
+    def close(*_: int) -> None:
+        if not done:
+            done.append(combine(parties.box, keys=parties.keys("boss"), close=True))
+
+    with pytest.raises(DataError, match="late: round 1 is closed; nothing was sent"):
+        parties.send("west", progress=close)
+    assert not [name for name, _ in StudyFolder(parties.box).bundles(round_) if name.startswith("west")]
+    assert parties.states("west") == ["spent"]
 
 
 def test_too_few_sites_close_nothing(parties: Parties) -> None:
