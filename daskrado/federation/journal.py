@@ -68,14 +68,14 @@ class Journal:
         if round_.roster.get(site) != mine:
             told = "another key than this site's" if site in round_.roster else "no such site"
             raise DataError(f"{name}: the roster of round {round_.number} has {told} for {site!r}")
+        if fingerprint is not None and fingerprint != round_.roster_fingerprint:
+            raise DataError(f"{name}: the roster's fingerprint is {round_.roster_fingerprint}, not {fingerprint}")
         if self._pin.exists():
             self._compare(round_, name)
             return
-        if fingerprint is not None and fingerprint != round_.roster_fingerprint:
-            raise DataError(f"{name}: the roster's fingerprint is {round_.roster_fingerprint}, not {fingerprint}")
         self.folder.mkdir(parents=True, exist_ok=True)
         roster = {member: keys.text for member, keys in round_.roster.items()}
-        agreed = {"terms": round_.terms_digest, "roster": roster, "compared": fingerprint is not None}
+        agreed = {"terms": round_.terms_digest, "roster": roster}
         write_text(self._pin, json.dumps(agreed, indent=1, sort_keys=True))
 
     def _compare(self, round_: Round, name: str) -> None:

@@ -189,7 +189,7 @@ def _release(
                     lake,
                     pipeline.domain,
                     plan.lattice,
-                    key=_signature_key(pipeline),
+                    key=signature_key(pipeline),
                     client=client,
                     progress=progress,
                 )
@@ -243,7 +243,8 @@ def _ledger(plan: Plan, path: str | Path | None) -> Iterator[Ledger | None]:
         yield ledger
 
 
-def _signature_key(pipeline: Pipeline) -> SignatureKey:
+def signature_key(pipeline: Pipeline) -> SignatureKey:
+    """The public key of a declared seed, else a secret and fresh one."""
     choice = pipeline.statistic
     if isinstance(choice, RadoStatistic) and choice.seed is not None:
         return SignatureKey.from_seed(choice.seed)

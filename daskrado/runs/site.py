@@ -25,7 +25,7 @@ from daskrado.privacy.ledger import Ledger, State
 from daskrado.privacy.shares import GaussianShares
 from daskrado.runs.charging import void_unless_spent
 from daskrado.runs.folder import StudyFolder
-from daskrado.runs.job import Progress, _signature_key
+from daskrado.runs.job import Progress, signature_key
 from daskrado.runs.pipeline import default_ledger
 from daskrado.runs.plan import Plan
 from daskrado.runs.study import terms_of
@@ -141,7 +141,7 @@ def _vector(
                 lake,
                 pipeline.domain,
                 plan.lattice,
-                key=_signature_key(pipeline),
+                key=signature_key(pipeline),
                 client=client,
                 progress=progress,
             )

@@ -6,6 +6,9 @@ import base64
 import json
 import math
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,7 @@ import yaml
 import daskrado
 from daskrado.domain import Domain
 from daskrado.errors import BudgetError, DataError, UsageError
+from daskrado.federation.journal import Journal
 from daskrado.federation.keys import PrivateKeys
 from daskrado.federation.masks import pair_stream
 from daskrado.federation.rounds import Round
@@ -109,12 +113,12 @@ def test_the_total_is_the_pooled_lake_to_the_last_bit(parties: Parties, learner:
 
 
 @pytest.mark.cluster
-def test_a_site_may_use_its_own_cluster(parties: Parties) -> None:
+def test_a_site_may_use_its_own_cluster(parties: Parties, two_workers: Any) -> None:
     from daskrado.cluster import ClusterConfig
 
     parties.open(private=False)
     parties.send("east", "north")
-    parties.send("west", cluster=ClusterConfig(kind="local", workers=2))
+    parties.send("west", cluster=ClusterConfig(kind="scheduler", address=two_workers.scheduler.address))
     assert np.array_equal(parties.combine().model.weights, parties.pooled().model.weights)
 
 
@@ -353,6 +357,56 @@ def test_a_failure_before_the_draw_gives_the_grant_back(parties: Parties) -> Non
 
 
 @pytest.mark.parametrize(
+    ("where", "states"),
+    [("daskrado.runs.site.mask", ["spent", "spent"]), ("daskrado.runs.folder.StudyFolder.put_bundle", ["spent"])],
+    ids=["before it was stored", "before it was sent"],
+)
+def test_a_killed_site_sends_one_bundle_and_is_never_undercharged(
+    parties: Parties, where: str, states: list[str]
+) -> None:
+    """Killed after the draw: noise that was not stored was never sent, and is drawn anew under a second grant."""
+    round_ = parties.open(**DISTRIBUTED)
+    module, _, name = where.rpartition(".")
+    owner = module if "StudyFolder" not in module else "daskrado.runs.folder.StudyFolder"
+    call = (
+        f"contribute({str(parties.box)!r}, site='east', keys={str(parties.keys('east'))!r}, dataset='clinic',"
+        f" lake={parties.lakes['east']!r}, ledger={str(parties.ledger('east'))!r})"
+    )
+    code = (
+        "import os, signal, daskrado.runs.site, daskrado.runs.folder\n"
+        "from daskrado.runs.site import contribute\n"
+        f"{owner}.{name} = lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)\n{call}\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=os.environ, capture_output=True, timeout=60)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert not StudyFolder(parties.box).bundles(round_)
+    assert parties.states("east") == ["spent"]
+    parties.send()
+    assert parties.states("east") == states
+    assert len(StudyFolder(parties.box).bundles(round_)) == 3
+    parties.combine()
+
+
+def test_two_processes_of_a_site_do_not_contribute_at_once(parties: Parties) -> None:
+    round_ = parties.open(**DISTRIBUTED)
+    with Journal(parties.keys("east"), "clinics").locked(), pytest.raises(UsageError, match="another process"):
+        parties.send("east")
+    assert parties.states("east") == []
+    assert not StudyFolder(parties.box).bundles(round_)
+
+
+def test_other_relations_keep_public_parts_exact(parties: Parties) -> None:
+    """Under replace_one the count is public: every site sends it without noise, and the total has it exactly."""
+    terms = {**DISTRIBUTED, "protect": {"relation": "replace_one", "unit": "one patient"}}
+    parties.open(**terms, learner={"kind": "mean"}, statistic={"kind": "mean_operator"})
+    parties.send()
+    result = parties.combine()
+    assert result.release.values["count"] == 3000
+    assert result.release.noise_std["count"] == 0
+    assert result.release.noise_std["mean"] > 0
+
+
+@pytest.mark.parametrize(
     ("changes", "text"),
     [
         ({"noise": None}, "noise is missing"),
@@ -402,8 +456,6 @@ def test_an_object_store_works_as_well(parties: Parties) -> None:
 def test_the_command_line_runs_a_study(
     parties: Parties, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import sys
-
     from daskrado.cli import main
 
     monkeypatch.chdir(parties.place)
