@@ -19,7 +19,7 @@ SLOPE_BITS = 16
 _MARGIN_BITS = 53
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, repr=False)
 class SlopeSum(Statistic):
     """Sum over rows of q(slope(y u.x)) y x, with x in the unit ball, u public and q truncation to a 2^-16 grid.
 
@@ -35,7 +35,7 @@ class SlopeSum(Statistic):
     """
 
     loss: Loss
-    weights: IntVector
+    weights: tuple[int, ...]
     weight_bits: int
     row_bits: int
 
@@ -51,7 +51,7 @@ class SlopeSum(Statistic):
             raise UsageError(f"loss {loss.name} has no bound on its slope, which the noisy gradient needs")
         length = float(np.linalg.norm(weights))
         bits = min(40, _MARGIN_BITS - 2 - lattice.bits - math.ceil(math.log2(length + 1.0)))
-        return cls(len(weights), loss, np.rint(np.ldexp(weights, bits)).astype(np.int64), bits, lattice.bits)
+        return cls(len(weights), loss, tuple(int(v) for v in np.rint(np.ldexp(weights, bits))), bits, lattice.bits)
 
     @property
     def blocks(self) -> tuple[Block, ...]:
@@ -61,7 +61,7 @@ class SlopeSum(Statistic):
     def partial(self, rows: Rows) -> IntVector:
         """Exact: each margin is a whole number below 2^53, and so is each sum of a block."""
         y = rows.y.astype(np.float64)
-        margins = np.ldexp(y * (rows.x @ self.weights.astype(np.float64)), -self.weight_bits - self.row_bits)
+        margins = np.ldexp(y * (rows.x @ np.array(self.weights, dtype=np.float64)), -self.weight_bits - self.row_bits)
         assert self.loss.lipschitz is not None
         slopes = np.trunc(np.ldexp(self.loss.slope(margins) / self.loss.lipschitz, SLOPE_BITS)) * y
         chunk = 1 << max(0, 53 - self.row_bits - SLOPE_BITS)

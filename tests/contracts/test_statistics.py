@@ -14,6 +14,7 @@ import pytest
 import daskrado.statistics  # noqa: F401  (registers the subclasses)
 from daskrado.errors import UsageError
 from daskrado.lattice import Lattice
+from daskrado.losses import Huber
 from daskrado.relations import Relation
 from daskrado.statistics import (
     BalancedRados,
@@ -27,6 +28,7 @@ from daskrado.statistics import (
     UniformRados,
 )
 from daskrado.statistics.boosting import MistakeCounts
+from daskrado.statistics.slopes import SlopeSum
 
 WIDTH = 4
 LATTICE = Lattice(norm_bound=2.0, bits=12)
@@ -43,6 +45,7 @@ EXAMPLES: list[Statistic] = [
     NoisyColumnRados(WIDTH, 6, (0,), 1.0),
     NoisyColumnRados(WIDTH, 6, (0,), 1.0, balanced=False),
     MistakeCounts(WIDTH, np.tile(np.eye(WIDTH)[0], (5, 1)).tobytes()),
+    SlopeSum.at(np.zeros(WIDTH), Huber(0.5), LATTICE),
 ]
 cases = pytest.mark.parametrize("statistic", EXAMPLES, ids=repr)
 

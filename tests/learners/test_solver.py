@@ -1,0 +1,153 @@
+"""The distributed solver: against scikit-learn, in any partitioning, on workers, with a certificate that holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+from daskrado.domain import Domain
+from daskrado.encoding import encode_table
+from daskrado.lake.collect import open_passes
+from daskrado.lake.frames import to_arrow
+from daskrado.lake.scan import open_lake
+from daskrado.lattice import Lattice, clip_rows
+from daskrado.learners import solver
+from daskrado.learners.solver import Objective, Solution, minimise
+from daskrado.losses import Huber, Logistic, Loss, SmoothHinge, Square
+
+WIDTH = 7
+
+
+def frame(rows: int = 900, seed: int = 0) -> pd.DataFrame:
+    draw = np.random.default_rng(seed)
+    x = draw.normal(size=(rows, WIDTH - 1))
+    content = {f"x{i}": x[:, i] for i in range(WIDTH - 1)}
+    content["y"] = x @ np.arange(1, WIDTH) / 4 + draw.normal(size=rows) > 0.3
+    return pd.DataFrame(content)
+
+
+def domain_of(width: int = WIDTH) -> Domain:
+    return Domain.model_validate(
+        {
+            "label": {"column": "y", "positive": True, "negative": False},
+            "norm_bound": 1.3,
+            "intercept": 0.7,
+            "columns": {f"x{i}": {"kind": "numeric", "lower": -3, "upper": 3} for i in range(width - 1)},
+        }
+    )
+
+
+def encoded(table: pd.DataFrame, domain: Domain) -> tuple[np.ndarray, np.ndarray]:
+    made = encode_table(domain, to_arrow(table))
+    assert made.labels is not None
+    x = made.block(0, len(table), np.empty((len(table), domain.width), order="F"))
+    return clip_rows(x, domain.norm_bound), made.labels.astype(float)
+
+
+def solve(source: Any, loss: Loss, ridge: float, rows: int, client: Any = None, **options: Any) -> Solution:
+    domain = domain_of()
+    with open_passes(
+        open_lake(source, domain), domain, Lattice(1.3), on_grid=False, client=client, **options
+    ) as passes:
+        return minimise(Objective(loss, ridge, rows), passes, 1e-10)
+
+
+@pytest.mark.parametrize("ridge", [1.0, 1e-3, 1e-6])
+@pytest.mark.parametrize("newton", [True, False])
+def test_agrees_with_scikit_learn(ridge: float, newton: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not newton:
+        monkeypatch.setattr(solver, "NEWTON_WIDTH", 1)
+    table = frame()
+    found = solve(table, Logistic(), ridge, len(table))
+    x, y = encoded(table, domain_of())
+    peer = LogisticRegression(C=1 / (len(table) * ridge), fit_intercept=False, tol=1e-14, solver="newton-cholesky")
+    np.testing.assert_allclose(found.weights, peer.fit(x, y).coef_[0], atol=1e-6)
+    assert found.certified
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Huber(0.5), Huber(0.05), SmoothHinge(0.5), Square()], ids=repr)
+@pytest.mark.parametrize("newton", [True, False])
+def test_the_certificate_holds_in_higher_precision(loss: Loss, newton: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not newton:
+        monkeypatch.setattr(solver, "NEWTON_WIDTH", 1)
+    table, ridge = frame(), 1e-4
+    found = solve(table, loss, ridge, len(table))
+    assert found.certified
+    x, y = encoded(table, domain_of())
+    wide = x.astype(np.longdouble) * y[:, None]
+    w = found.weights.astype(np.longdouble)
+    margins = wide @ w
+    if isinstance(loss, Logistic):
+        slopes = -1 / (1 + np.exp(margins))
+    elif isinstance(loss, Square):
+        slopes = 2 * (margins - 1)
+    else:
+        u = np.clip((1 - margins) / np.longdouble(loss.h), -1, 1)  # type: ignore[attr-defined]
+        slopes = -(1 + u) / 2 if isinstance(loss, Huber) else -(2 + u * (3 - u * u)) / 4
+    gradient = wide.T @ slopes / len(table) + ridge * w
+    assert float(np.sqrt((gradient**2).sum())) <= found.gradient
+
+
+def test_any_partitioning_gives_the_same_minimiser(tmp_path: Path) -> None:
+    table = frame()
+    weights = []
+    for parts in (1, 2, 7):
+        folder = tmp_path / str(parts)
+        folder.mkdir()
+        for i, piece in enumerate(np.array_split(np.arange(len(table)), parts)):
+            table.iloc[piece].to_parquet(folder / f"{i}.parquet")
+        weights.append(solve(str(folder), Logistic(), 1e-4, len(table)).weights)
+    for other in weights[1:]:
+        np.testing.assert_allclose(other, weights[0], atol=1e-9)
+
+
+@pytest.mark.cluster
+def test_workers_give_the_same_bits_with_and_without_kept_rows(
+    two_workers: Any, clinic: Callable[..., tuple[Path, Domain]]
+) -> None:
+    path, domain = clinic(3000, 3)
+    lake = open_lake(path, domain)
+    found = []
+    for client, memory in ((None, None), (None, 0), (two_workers, None), (two_workers, 0), (two_workers, 150_000)):
+        with open_passes(
+            lake, domain, Lattice(domain.norm_bound), on_grid=False, client=client, memory=memory
+        ) as passes:
+            found.append(minimise(Objective(Logistic(), 1e-3, 3000), passes, 1e-9).weights)
+    for other in found[1:]:
+        assert np.array_equal(other, found[0])
+
+
+def test_kept_rows_never_exceed_their_limit_and_are_read_again(clinic: Callable[..., tuple[Path, Domain]]) -> None:
+    from daskrado.statistics.risk import RiskSum
+
+    path, domain = clinic(3000, 3)
+    lake = open_lake(path, domain)
+    one = 1000 * (8 * domain.width + 9)
+    with open_passes(lake, domain, Lattice(domain.norm_bound), on_grid=False, memory=2 * one + 10) as passes:
+        for _ in range(2):
+            passes.sum(RiskSum(domain.width, Logistic(), np.zeros(domain.width)))
+        assert passes._store.used == 2 * one
+        assert sum(passes._store.get(form) is not None for form in passes._store._kept) == 2
+
+
+def test_private_objects_show_nothing() -> None:
+    found = solve(frame(50), Logistic(), 0.1, 50)
+    assert repr(found) == "<Solution: private>"
+    assert "private" in repr(solver._Point(found.weights, 1.0, found.weights, None, None))  # type: ignore[arg-type]
+
+
+def test_without_a_minimiser_the_solver_stops_uncertified() -> None:
+    """Separable rows and no ridge: the risk falls for ever."""
+    table = frame(60)
+    table["y"] = table["x0"] > 0
+    domain = domain_of()
+    with open_passes(open_lake(table, domain), domain, Lattice(1.3), on_grid=False) as passes:
+        found = minimise(Objective(Logistic(), 0.0, 60), passes, 1e-300, max_passes=25)
+    assert not found.certified
+    assert np.isfinite(found.weights).all()
