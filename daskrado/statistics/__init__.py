@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from daskrado.statistics.base import Block, Groups, IntVector, Rows, Statistic, Summary
+from daskrado.statistics.counts import FeatureSums, Histogram
+from daskrado.statistics.margins import MarginHistogram
 from daskrado.statistics.mean_operator import MeanOperator
 from daskrado.statistics.moments import Moments
 from daskrado.statistics.protected_rados import NoisyColumnRados, NoisyEdgeRados, RandomisedRados
@@ -14,9 +16,12 @@ __all__ = [
     "Block",
     "FeatureRados",
     "FixedSupportRados",
+    "FeatureSums",
     "Groups",
     "HadamardRados",
+    "Histogram",
     "IntVector",
+    "MarginHistogram",
     "MeanOperator",
     "Moments",
     "NoisyColumnRados",

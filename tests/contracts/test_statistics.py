@@ -18,7 +18,10 @@ from daskrado.losses import Huber
 from daskrado.relations import Relation
 from daskrado.statistics import (
     BalancedRados,
+    FeatureSums,
     HadamardRados,
+    Histogram,
+    MarginHistogram,
     MeanOperator,
     Moments,
     NoisyColumnRados,
@@ -29,9 +32,11 @@ from daskrado.statistics import (
 )
 from daskrado.statistics.boosting import MistakeCounts
 from daskrado.statistics.slopes import SlopeSum
+from daskrado.statistics.universe import Axis, Universe
 
 WIDTH = 4
 LATTICE = Lattice(norm_bound=2.0, bits=12)
+UNIVERSE = Universe((Axis("a", ("x", "y", "z"), 0), Axis("b", ("false", "true"), 3), Axis("label", ("0", "1"), None)))
 EXAMPLES: list[Statistic] = [
     MeanOperator(WIDTH),
     MeanOperator(1),
@@ -46,6 +51,10 @@ EXAMPLES: list[Statistic] = [
     NoisyColumnRados(WIDTH, 6, (0,), 1.0, balanced=False),
     MistakeCounts(WIDTH, np.tile(np.eye(WIDTH)[0], (5, 1)).tobytes()),
     SlopeSum.at(np.zeros(WIDTH), Huber(0.5), LATTICE),
+    Histogram(WIDTH, UNIVERSE),
+    Histogram(WIDTH, Universe(UNIVERSE.axes[:2])),
+    FeatureSums(WIDTH),
+    MarginHistogram(WIDTH, ((2**26, 0, 0, 0), (2**24, 2**25, -(2**23), 1)), LATTICE.bits, bins=40),
 ]
 cases = pytest.mark.parametrize("statistic", EXAMPLES, ids=repr)
 

@@ -1,0 +1,111 @@
+"""A finite universe: the product of declared categories and bins, and counting queries over its cells. All public."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskrado.domain import BooleanColumn, CategoricalColumn, Domain, NumericColumn
+from daskrado.errors import UsageError
+
+MAX_CELLS = 2_000_000
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One column of a universe: the names of its values, and where the encoded rows hold it (None for the label)."""
+
+    name: str
+    values: tuple[str, ...]
+    start: int | None
+
+    def positions(self, wanted: Any) -> list[int]:
+        """Where some values are, by name; a value that was not declared is refused."""
+        items = wanted if isinstance(wanted, list | tuple | set | frozenset) else [wanted]
+        if not items:
+            raise UsageError(f"query: column {self.name!r} lists no value")
+        found = []
+        for item in items:
+            text = str(item).lower() if isinstance(item, bool) else str(item)
+            if text not in self.values:
+                shown = ", ".join(self.values[:12]) + (", ..." if len(self.values) > 12 else "")
+                raise UsageError(f"query: {self.name} = {item!r} is outside the universe; allowed: {shown}")
+            found.append(self.values.index(text))
+        return found
+
+
+@dataclass(frozen=True)
+class Universe:
+    """Cells are numbered in row-major order of the axes."""
+
+    axes: tuple[Axis, ...]
+
+    @classmethod
+    def of(cls, domain: Domain, columns: Sequence[str]) -> Universe:
+        """The universe of some columns of a Domain; the label column may be one of them."""
+        if not columns or len(set(columns)) < len(columns):
+            raise UsageError(f"a universe names at least one column, each once, got {list(columns)}")
+        starts, at = {}, 0
+        for name, column in domain.columns.items():
+            starts[name] = at
+            at += len(column.feature_names(name)) + (column.fill is not None)
+        axes = []
+        for name in columns:
+            if name == domain.label.column:
+                axes.append(Axis(name, (_text(domain.label.negative), _text(domain.label.positive)), None))
+                continue
+            if name not in domain.columns:
+                raise UsageError(f"universe: the domain has no column {name!r}; it has {', '.join(domain.columns)}")
+            axes.append(Axis(name, _values(name, domain.columns[name]), starts[name]))
+        universe = cls(tuple(axes))
+        if universe.size > MAX_CELLS:
+            shape = " x ".join(str(len(axis.values)) for axis in axes)
+            raise UsageError(
+                f"the universe has {universe.size:,} cells ({shape}); at most {MAX_CELLS:,} fit in memory: "
+                "take fewer columns or coarser bins"
+            )
+        return universe
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of values of each axis."""
+        return tuple(len(axis.values) for axis in self.axes)
+
+    @property
+    def size(self) -> int:
+        """Number of cells."""
+        return math.prod(self.shape)
+
+    def mask(self, where: Mapping[str, Any]) -> NDArray[np.bool_]:
+        """The cells that a conjunction selects: for each column one value, or a list of them. Empty selects all."""
+        names = [axis.name for axis in self.axes]
+        for name in where:
+            if name not in names:
+                raise UsageError(f"query: column {name!r} is outside the universe; it has {', '.join(names)}")
+        chosen = np.ones(self.shape, dtype=bool)
+        for position, axis in enumerate(self.axes):
+            if axis.name in where:
+                keep = np.zeros(len(axis.values), dtype=bool)
+                keep[axis.positions(where[axis.name])] = True
+                chosen &= keep.reshape([-1 if i == position else 1 for i in range(len(names))])
+        return chosen.ravel()
+
+
+def _values(name: str, column: Any) -> tuple[str, ...]:
+    if isinstance(column, BooleanColumn):
+        return ("false", "true")
+    if isinstance(column, CategoricalColumn):
+        return (*(_text(value) for value in column.values), *(("other",) if column.other else ()))
+    assert isinstance(column, NumericColumn)
+    if column.bins is None:
+        raise UsageError(f"universe: column {name!r} is a number without bins; give it bins in the domain")
+    return tuple(feature[len(name) :] for feature in column.feature_names(name))
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
