@@ -6,7 +6,7 @@ Events live in ``events``, conversions in ``curves``, the theorems in ``composit
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 
 from daskrado.errors import UsageError
@@ -60,6 +60,7 @@ __all__ = [
     "gaussian_sigma",
     "group_event",
     "largest_pure",
+    "total_event",
     "zcdp_epsilon",
     "zcdp_rho",
 ]
@@ -78,6 +79,14 @@ def compose(events: Iterable[Event], delta: Amount) -> Composition:
     plain = basic(parts, level)
     best = min(_candidates(parts, level), key=lambda candidate: candidate.epsilon)
     return best if best.epsilon * _WORTH < plain.epsilon else plain
+
+
+def total_event(events: Sequence[Event], delta: Amount) -> Event:
+    """All events as one at ``delta``, for a ledger: pure where the plain sum of pure events is best."""
+    total = compose(events, delta)
+    if isinstance(total.epsilon, Fraction) and not any(isinstance(event, ApproximateEvent) for event in events):
+        return PureEvent(total.epsilon)
+    return ApproximateEvent(Fraction(total.epsilon), total.delta)
 
 
 def compose_all(events: Iterable[Event], delta: Amount) -> list[Composition]:

@@ -7,12 +7,12 @@ One engine for one data set. ``SparseVector`` holds the public facts (cost, nois
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, NoReturn
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,13 +20,12 @@ from numpy.typing import NDArray
 from daskrado.errors import UsageError
 from daskrado.privacy.accountant import (
     Amount,
-    ApproximateEvent,
     Event,
     PureEvent,
     affordable,
-    compose,
     decimal_text,
     exact_epsilon,
+    total_event,
 )
 from daskrado.privacy.answer_journal import Journal
 from daskrado.privacy.noise import discrete_laplace
@@ -106,10 +105,7 @@ class SparseVector:
 
     def event(self, delta: Amount) -> Event:
         """All instances as one event at ``delta``: pure where the plain sum is best."""
-        total = compose(self.events(), delta)
-        if isinstance(total.epsilon, Fraction):
-            return PureEvent(total.epsilon)
-        return ApproximateEvent(Fraction(total.epsilon), total.delta)
+        return total_event(self.events(), delta)
 
     def crossing(self, steps: int) -> float:
         """P(query noise - threshold noise > steps), exactly: how often a value ``steps`` below counts as above.
@@ -168,10 +164,18 @@ class Engine:
 
     ``rare`` says which answer is paid for. Answers are public; values, noise and thresholds are not and are never
     shown, pickled or written. With a ``journal`` file the answers survive a crash: what was answered is replayed in
-    ``answered``, and an instance that was interrupted counts as used, because its threshold is gone.
+    ``answered``, and an instance that was interrupted counts as used, because its threshold is gone. ``facts`` are
+    more public settings that a journal must match.
     """
 
-    def __init__(self, plan: SparseVector, threshold: int, rare: Rare, journal: str | Path | None = None) -> None:
+    def __init__(
+        self,
+        plan: SparseVector,
+        threshold: int,
+        rare: Rare,
+        journal: str | Path | None = None,
+        facts: Mapping[str, Any] | None = None,
+    ) -> None:
         if rare not in ("above", "below"):
             raise UsageError(f"the rare answer is 'above' or 'below', got {rare!r}")
         self.plan = plan
@@ -184,6 +188,7 @@ class Engine:
             "share": decimal_text(plan.share),
             "threshold": self.threshold,
             "rare": rare,
+            **(facts or {}),
         }
         self._journal = Journal(journal, facts)
         self._noisy_threshold: int | None = None
@@ -221,6 +226,15 @@ class Engine:
     def answered(self) -> NDArray[np.bool_]:
         """Every answer so far (true: above), also those from before a restart."""
         return self._journal.answers
+
+    @property
+    def notes(self) -> list[Any]:
+        """Public values kept in the journal with :meth:`note`, in order."""
+        return list(self._journal.notes)
+
+    def note(self, value: Any) -> None:
+        """Keep a public value in the journal, for a restart."""
+        self._journal.note(value)
 
     def ask(self, values: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Answer values in order; true means above. Fewer answers than values mean that the engine halted.

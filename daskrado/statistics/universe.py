@@ -81,19 +81,20 @@ class Universe:
         """Number of cells."""
         return math.prod(self.shape)
 
-    def mask(self, where: Mapping[str, Any]) -> NDArray[np.bool_]:
-        """The cells that a conjunction selects: for each column one value, or a list of them. Empty selects all."""
+    def cells(self, where: Mapping[str, Any]) -> tuple[NDArray[np.intp], ...]:
+        """The cells that a conjunction selects, as an open mesh that indexes an array of the universe's shape.
+
+        ``where`` gives for each column one value, or a list of them; an empty one selects everything.
+        """
         names = [axis.name for axis in self.axes]
         for name in where:
             if name not in names:
                 raise UsageError(f"query: column {name!r} is outside the universe; it has {', '.join(names)}")
-        chosen = np.ones(self.shape, dtype=bool)
-        for position, axis in enumerate(self.axes):
-            if axis.name in where:
-                keep = np.zeros(len(axis.values), dtype=bool)
-                keep[axis.positions(where[axis.name])] = True
-                chosen &= keep.reshape([-1 if i == position else 1 for i in range(len(names))])
-        return chosen.ravel()
+        chosen = [
+            sorted(set(axis.positions(where[axis.name]))) if axis.name in where else range(len(axis.values))
+            for axis in self.axes
+        ]
+        return np.ix_(*chosen)
 
 
 def _values(name: str, column: Any) -> tuple[str, ...]:
