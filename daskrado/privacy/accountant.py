@@ -86,7 +86,10 @@ def total_event(events: Sequence[Event], delta: Amount) -> Event:
     total = compose(events, delta)
     if isinstance(total.epsilon, Fraction) and not any(isinstance(event, ApproximateEvent) for event in events):
         return PureEvent(total.epsilon)
-    return ApproximateEvent(Fraction(total.epsilon), total.delta)
+    if total.epsilon == math.inf:
+        raise UsageError(f"these events have no finite epsilon at delta {delta!s}")
+    # Nine decimals, rounded up: a number that people can read, and that a ledger can print back.
+    return ApproximateEvent(Fraction(math.ceil(Fraction(total.epsilon) * 10**9), 10**9), total.delta)
 
 
 def compose_all(events: Iterable[Event], delta: Amount) -> list[Composition]:

@@ -84,6 +84,7 @@ KINDS = {
     "teachers": "daskrado.runs.teachers.job:TeachersJob",
     "labels": "daskrado.runs.labels.job:LabelJob",
     "bags": "daskrado.runs.labels.bag_job:BagJob",
+    "queries": "daskrado.runs.measure.queries:QueriesJob",
 }
 
 
