@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+
+import pyarrow as pa
+from pyarrow import fs as pafs
 
 from daskrado.errors import DataError, UsageError
+from daskrado.lake.scan import remote
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
@@ -17,21 +22,19 @@ class Mailbox:
     """Whole files under one address. What is written once is never replaced."""
 
     def __init__(self, address: str | Path) -> None:
-        import fsspec
-
         self.address = str(address)
-        try:
-            self._fs, self._root = fsspec.core.url_to_fs(self.address)
-        except (ImportError, ValueError) as error:
-            raise UsageError(f"{self.address}: not an address that fsspec can open ({error})") from None
-        self._local = "file" in _protocols(self._fs)
+        if "://" in self.address:
+            self._fs, self._root = remote(self.address)
+        else:
+            self._fs, self._root = pafs.LocalFileSystem(), os.path.abspath(self.address)
+        self._local = isinstance(self._fs, pafs.LocalFileSystem)
 
     def _path(self, name: str) -> str:
         return f"{self._root.rstrip('/')}/{name}"
 
     def where(self, name: str) -> str:
         """The address of a file, for messages."""
-        return f"{self.address.rstrip('/')}/{name}"
+        return f"{self.address.partition('?')[0].rstrip('/')}/{name}"
 
     def put_new(self, name: str, data: bytes) -> bool:
         """Write a file that appears whole or not at all; False, and nothing written, where it exists.
@@ -40,11 +43,12 @@ class Mailbox:
         has one writer: the coordinator for rounds, a site for its own content-addressed bundles.
         """
         path = self._path(name)
-        try:
+        with self._clear(name, "written"):
             if not self._local:
-                if self._fs.exists(path):
+                if self._fs.get_file_info(path).type != pafs.FileType.NotFound:
                     return False
-                self._fs.pipe_file(path, data)
+                with self._fs.open_output_stream(path) as stream:
+                    stream.write(data)
                 return True
             target = Path(path)
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -57,36 +61,37 @@ class Mailbox:
                 return _link(temporary, target)
             finally:
                 temporary.unlink(missing_ok=True)
-        except OSError as error:
-            raise DataError(f"{self.where(name)}: cannot be written ({error.strerror or error})") from error
 
     def get(self, name: str) -> bytes | None:
         """A file's bytes, or None."""
-        self._fs.invalidate_cache()
-        try:
-            data: bytes = self._fs.cat_file(self._path(name))
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise DataError(f"{self.where(name)}: cannot be read ({error.strerror or error})") from error
-        return data
+        with self._clear(name, "read"):
+            try:
+                with self._fs.open_input_stream(self._path(name)) as stream:
+                    data: bytes = stream.read()
+            except FileNotFoundError:
+                return None
+            return data
 
     def names(self, folder: str) -> list[str]:
         """The files directly in a folder, sorted; hidden ones (uploads in progress) aside."""
-        self._fs.invalidate_cache()
-        try:
-            found = self._fs.ls(self._path(folder), detail=True)
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise DataError(f"{self.where(folder)}: cannot be listed ({error.strerror or error})") from error
-        names = [str(entry["name"]).rsplit("/", 1)[-1] for entry in found if entry["type"] == "file"]
+        with self._clear(folder, "listed"):
+            found = self._fs.get_file_info(pafs.FileSelector(self._path(folder), allow_not_found=True))
+        names = [info.base_name for info in found if info.type == pafs.FileType.File]
         return sorted(name for name in names if not name.startswith("."))
 
     def all(self, folder: str) -> list[tuple[str, bytes]]:
         """Name and bytes of every file in a folder."""
         pairs = [(name, self.get(f"{folder}/{name}")) for name in self.names(folder)]
         return [(name, data) for name, data in pairs if data is not None]
+
+    @contextlib.contextmanager
+    def _clear(self, name: str, what: str) -> Iterator[None]:
+        """A failure of the folder or store as one line that names the file."""
+        try:
+            yield
+        except (OSError, pa.ArrowException) as error:
+            reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+            raise DataError(f"{self.where(name)}: cannot be {what} ({reason})") from error
 
 
 def _link(temporary: Path, target: Path) -> bool:
@@ -101,10 +106,6 @@ def _link(temporary: Path, target: Path) -> bool:
         except FileExistsError:
             return False
     return True
-
-
-def _protocols(fs: Any) -> tuple[str, ...]:
-    return (fs.protocol,) if isinstance(fs.protocol, str) else tuple(fs.protocol)
 
 
 def check_name(name: str, what: str) -> str:

@@ -1,8 +1,11 @@
-"""Secure sums: pairwise masks modulo 2^64 that cancel only when every site of the round has contributed.
+"""Secure sums: masks modulo 2^64 that cancel only when every site of the round is there, for the coordinator alone.
 
 For sites i < j (by name) both derive the same stream m_ij of 64-bit words; i adds it, j subtracts it. The sum of all
 contributions is the sum of all vectors. While the contribution of a site j that keeps its keys is missing, every
 other vector still carries its own m_ij, which nobody else can compute: each is uniform, and so are all jointly.
+
+Every site adds one more stream that it shares with the coordinator alone, who takes them all off: whoever else reads
+the study's folder, sites included, learns nothing, not even the total.
 
 A stream is used once: it depends on the digest of the round, which covers the study, the number of the round and the
 roster, and a site contributes one vector to one round (:mod:`daskrado.federation.journal`).
@@ -14,14 +17,16 @@ Reference
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
-from daskrado.federation.keys import PrivateKeys, PublicKeys
+from daskrado.federation.keys import PrivateKeys
+from daskrado.federation.rounds import Round
 
 Words = NDArray[np.uint64]
+COORDINATOR = "*coordinator"  # no site can be called so
 
 
 def pair_stream(secret: bytes, round_digest: bytes, pair: tuple[str, str], size: int) -> Words:
@@ -37,22 +42,26 @@ def pair_stream(secret: bytes, round_digest: bytes, pair: tuple[str, str], size:
     return np.frombuffer(stream.update(bytes(8 * size)), dtype="<u8").astype(np.uint64)
 
 
-def mask(
-    vector: NDArray[np.int64], keys: PrivateKeys, site: str, roster: Mapping[str, PublicKeys], round_digest: bytes
-) -> Words:
-    """A site's vector under its masks with every other site of the roster."""
+def mask(vector: NDArray[np.int64], keys: PrivateKeys, site: str, round_: Round) -> Words:
+    """A site's vector under its masks with every other site of the round and with the coordinator."""
     out = np.ascontiguousarray(vector, dtype=np.int64).view(np.uint64).copy()
-    for other, public in roster.items():
+    for other, public in round_.roster.items():
         if other != site:
-            words = pair_stream(keys.agree(public, other), round_digest, (site, other), len(out))
+            words = pair_stream(keys.agree(public, other), round_.digest, (site, other), len(out))
             out = out + words if site < other else out - words
-    return out
+    return out + pair_stream(
+        keys.agree(round_.coordinator, COORDINATOR), round_.digest, (site, COORDINATOR), len(out)
+    )
 
 
-def total(masked: Iterable[Words]) -> NDArray[np.int64]:
-    """The sum modulo 2^64, read as signed: exact where the true sum is within int64 and every site is there."""
-    out: Words | None = None
-    for words in masked:
-        out = words.copy() if out is None else out + words
-    assert out is not None
+def total(masked: Mapping[str, Words], keys: PrivateKeys, round_: Round) -> NDArray[np.int64]:
+    """The sum modulo 2^64 without the coordinator's masks, read as signed.
+
+    Exact where every site of the round is in ``masked`` and the true sum is within int64.
+    """
+    size = len(next(iter(masked.values())))
+    out = np.zeros(size, dtype=np.uint64)
+    for site, words in masked.items():
+        secret = keys.agree(round_.roster[site], site)
+        out = out + words - pair_stream(secret, round_.digest, (site, COORDINATOR), size)
     return out.view(np.int64)

@@ -207,7 +207,7 @@ def find_files(source: Any) -> list[LakeFile]:
         return found
     address = os.fspath(source)
     if "://" in address:
-        filesystem, path = _remote(address)
+        filesystem, path = remote(address)
     else:
         filesystem, path = pafs.LocalFileSystem(), str(Path(address).absolute())
     if any(mark in path for mark in "*?["):
@@ -270,7 +270,8 @@ def _hive(relative: str) -> tuple[tuple[str, str | None], ...]:
     return tuple((key, None if value == _HIVE_NULL else unquote(value)) for key, value in pairs)
 
 
-def _remote(address: str) -> tuple[pafs.FileSystem, str]:
+def remote(address: str) -> tuple[pafs.FileSystem, str]:
+    """The filesystem of an address such as ``s3://bucket/path``, by pyarrow or else by fsspec, and the path on it."""
     try:
         return pafs.FileSystem.from_uri(address)  # type: ignore[no-any-return]
     except (pa.ArrowException, ValueError, OSError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from daskrado.runs.folder import Closing, StudyFolder
 from daskrado.runs.pipeline import default_ledger
 from daskrado.runs.plan import Plan
 from daskrado.runs.study import Terms, load_study, terms_of
-from daskrado.statistics.base import Summary
+from daskrado.statistics.base import IntVector, Summary
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,8 @@ def combine(
             )
         return _without_missing(where, round_, tally, own, close=close)
     counted = {site: bundle.sha256 for site, bundle in tally.accepted.items()}
-    released, budget = _release(plan, tally, round_, ledger, lambda: _close(where, round_, counted, own, closing))
+    vector = total({site: bundle.words for site, bundle in tally.accepted.items()}, own, round_)
+    released, budget = _release(plan, vector, round_, ledger, lambda: _close(where, round_, counted, own, closing))
     weights, details = plan.fitter.fit(released)
     model = LinearModel(terms.domain, weights, plan.statement, plan.learner.name, details)
     result = FederatedResult(round_, terms, plan, model, released, budget, (*tally.refused, *tally.repeated))
@@ -145,9 +146,8 @@ def _close(
 
 
 def _release(
-    plan: Plan, tally: Tally, round_: Round, ledger_path: str | Path | None, close: Any
+    plan: Plan, vector: IntVector, round_: Round, ledger_path: str | Path | None, close: Callable[[], None]
 ) -> tuple[Release, dict[str, Any]]:
-    vector = total(tally.accepted[site].words for site in round_.roster)
     if plan.mechanism is None:
         close()
         return release_without_privacy(Summary(plan.summed, plan.lattice, vector, 0)), {}

@@ -93,7 +93,7 @@ def contribute(
                 )
             _check_open(where, round_)
             vector, charged = _vector(plan, round_, ledger, progress)
-            words = mask(vector, own, site, round_.roster, round_.digest)
+            words = mask(vector, own, site, round_)
             made = seal_bundle(round_, site, plan.pipeline.domain.digest(), words, own)
             journal.store(round_, made)
         else:

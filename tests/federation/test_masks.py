@@ -41,20 +41,20 @@ def vectors(size: int) -> dict[str, np.ndarray]:
 
 
 def masked(keys: dict[str, PrivateKeys], round_: Round, given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {name: mask(given[name], keys[name], name, round_.roster, round_.digest) for name in round_.roster}
+    return {name: mask(given[name], keys[name], name, round_) for name in round_.roster}
 
 
 def test_masks_cancel_exactly_in_the_whole_sum(keys: dict[str, PrivateKeys]) -> None:
     round_, given = make_round(keys), vectors(1000)
     out = masked(keys, round_, given)
-    assert np.array_equal(total(out.values()), sum(given.values()))
-    assert total(out.values()).dtype == np.int64
+    assert np.array_equal(total(out, keys["boss"], round_), sum(given.values()))
+    assert total(out, keys["boss"], round_).dtype == np.int64
 
 
 def test_sums_at_the_ends_of_int64_come_back(keys: dict[str, PrivateKeys]) -> None:
     round_ = make_round(keys, names=("ash", "elm"))
     given = {"ash": np.array([2**62, -(2**62), -1, 0]), "elm": np.array([2**62 - 1, -(2**62), 1, 0])}
-    assert total(masked(keys, round_, given).values()).tolist() == [2**63 - 1, -(2**63), 0, 0]
+    assert total(masked(keys, round_, given), keys["boss"], round_).tolist() == [2**63 - 1, -(2**63), 0, 0]
 
 
 def test_nothing_of_an_incomplete_round_can_be_unmasked(keys: dict[str, PrivateKeys]) -> None:
@@ -67,25 +67,27 @@ def test_nothing_of_an_incomplete_round_can_be_unmasked(keys: dict[str, PrivateK
     out = masked(keys, round_, {name: np.zeros(8000, dtype=np.int64) for name in NAMES})
     for count in range(1, len(NAMES)):
         for chosen in itertools.combinations(NAMES, count):
-            words = total(out[name] for name in chosen).view(np.uint8)
+            words = total({name: out[name] for name in chosen}, keys["boss"], round_).view(np.uint8)
             ones = int(np.unpackbits(words).sum())
             assert abs(ones - 256_000) < 4 * np.sqrt(512_000) / 2
             expected = len(words) / 256
             chi = float(((np.bincount(words, minlength=256) - expected) ** 2 / expected).sum())
             assert 150 < chi < 380
-    assert not total(out.values()).any()
+    assert not total(out, keys["boss"], round_).any()
+    everything = np.stack([*out.values()]).sum(axis=0, dtype=np.uint64)  # what a site reads in the folder
+    assert abs(int(np.unpackbits(everything.view(np.uint8)).sum()) - 256_000) < 4 * np.sqrt(512_000) / 2
 
 
 def test_masks_of_two_rounds_have_nothing_in_common(keys: dict[str, PrivateKeys]) -> None:
     """The difference of a site's bundles over two rounds is masked still: re-masking gives nothing away."""
     first, second = make_round(keys), make_round(keys).among(["ash", "birch", "cedar"])
     zero = np.zeros(4000, dtype=np.int64)
-    a = mask(zero, keys["ash"], "ash", first.roster, first.digest)
-    b = mask(zero, keys["ash"], "ash", second.roster, second.digest)
+    a = mask(zero, keys["ash"], "ash", first)
+    b = mask(zero, keys["ash"], "ash", second)
     ones = int(np.unpackbits((a - b).view(np.uint8)).sum())
     assert abs(ones - 128_000) < 4 * np.sqrt(256_000) / 2
     same_roster = make_round(keys, number=2)
-    assert not (mask(zero, keys["ash"], "ash", same_roster.roster, same_roster.digest) == a).any()
+    assert not (mask(zero, keys["ash"], "ash", same_roster) == a).any()
 
 
 def test_no_combination_of_bundles_of_a_failed_and_a_new_round_unmasks_anything(keys: dict[str, PrivateKeys]) -> None:
@@ -96,11 +98,16 @@ def test_no_combination_of_bundles_of_a_failed_and_a_new_round_unmasks_anything(
     first = make_round(keys)
     second = first.among(["ash", "birch", "cedar"])
     zero = {name: np.zeros(64, dtype=np.int64) for name in NAMES}
-    failed = [words for name, words in masked(keys, first, zero).items() if name != "elm"]
-    bundles = np.stack([*failed, *masked(keys, second, zero).values()])
+    boss, bundles = keys["boss"], []
+    for round_ in (first, second):  # the coordinator takes off its own masks first
+        for name, words in masked(keys, round_, zero).items():
+            if name != "elm":
+                bundles.append(total({name: words}, boss, round_).view(np.uint64))
     found = []
     for factors in itertools.product((-1, 0, 1), repeat=6):
-        mixed = (np.array(factors, dtype=np.int64).view(np.uint64)[:, None] * bundles).sum(axis=0, dtype=np.uint64)
+        mixed = (np.array(factors, dtype=np.int64).view(np.uint64)[:, None] * np.stack(bundles)).sum(
+            axis=0, dtype=np.uint64
+        )
         bits = int(np.unpackbits(mixed.view(np.uint8)).sum())
         if bits == 0:
             found.append(factors)
@@ -149,7 +156,7 @@ def test_private_keys_stay_private(tmp_path: Path) -> None:
 def bundle(keys: dict[str, PrivateKeys], round_: Round, site: str, **changes: object) -> bytes:
     given = {"domain": DOMAIN, "signer": site, "fill": 0, **changes}
     vector = np.full(16, given["fill"], dtype=np.int64)
-    words = mask(vector, keys[site], site, round_.roster, round_.digest)
+    words = mask(vector, keys[site], site, round_)
     return seal_bundle(round_, site, str(given["domain"]), words, keys[str(given["signer"])])
 
 
@@ -193,7 +200,7 @@ def test_repeated_bundles_count_once_and_conflicting_ones_not_at_all(keys: dict[
     assert not tally.missing
     assert not tally.refused
     assert len(tally.repeated) == 1
-    assert total(b.words for b in tally.accepted.values()).tolist() == [4] * 16
+    assert total({n: b.words for n, b in tally.accepted.items()}, keys["boss"], round_).tolist() == [4] * 16
     two = sort_bundles([*files, ("ash-2.json", bundle(keys, round_, "ash", fill=9))], round_, DOMAIN, 16)
     assert two.missing == ("ash",)
     assert "'ash' signed two different bundles" in two.refused[0]
@@ -228,5 +235,5 @@ def test_a_mailbox_never_replaces_a_file(tmp_path: Path, address: str) -> None:
     assert not box.put_new("rounds/1.json", b"second")
     assert box.get("rounds/1.json") == b"first"
     assert box.all("rounds") == [("1.json", b"first")]
-    with pytest.raises(UsageError, match="not an address"):
+    with pytest.raises(UsageError, match="no filesystem for this address"):
         Mailbox("nosuch://box")

@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from daskrado.domain import Domain
 from daskrado.errors import BudgetError, DataError, UsageError
 from daskrado.federation.journal import Journal
 from daskrado.federation.keys import PrivateKeys
-from daskrado.federation.masks import pair_stream
+from daskrado.federation.masks import COORDINATOR, pair_stream
 from daskrado.federation.rounds import Round
 from daskrado.models import LinearModel
 from daskrado.privacy.ledger import Ledger
@@ -187,6 +187,8 @@ def test_bundles_hold_nothing_that_a_coordinator_could_read(parties: Parties) ->
     for other in ("north", "west"):  # east comes first by name, so it added both streams
         secret = own.agree(round_.roster[other], other)
         words = words - pair_stream(secret, round_.digest, ("east", other), plan_size)
+    secret = own.agree(round_.coordinator, "the coordinator")
+    words = words - pair_stream(secret, round_.digest, ("east", COORDINATOR), plan_size)
     assert np.array_equal(words.view(np.int64), truth.astype(np.int64))
 
 
@@ -451,6 +453,41 @@ def test_an_object_store_works_as_well(parties: Parties) -> None:
     parties.open(private=False)
     parties.send()
     assert np.array_equal(parties.combine().model.weights, parties.pooled().model.weights)
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of a bucket on a real S3 server on loopback."""
+    reason = "needs moto's S3 server: pip install 'moto[s3,server]'"
+    server_module = pytest.importorskip("moto.server", reason=reason)
+    boto3 = pytest.importorskip("boto3", reason=reason)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    server = server_module.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    try:
+        boto3.client("s3", endpoint_url=f"http://{host}:{port}", region_name="us-east-1").create_bucket(Bucket="box")
+        yield f"s3://box/study?endpoint_override={host}:{port}&scheme=http&region=us-east-1"
+    finally:
+        server.stop()
+
+
+def test_a_study_over_s3(parties: Parties, bucket: str) -> None:
+    parties.box = bucket  # type: ignore[assignment]
+    parties.open(private=False)
+    parties.send("east", "north")
+    parties.send("east")
+    assert isinstance(combine(bucket, keys=parties.keys("boss"), close=True), Round)
+    parties.send("east", "north")
+    exact = daskrado.fit(
+        parties.lakes["east"] + parties.lakes["north"], parties.domain, dataset="p", private=False, workers=0
+    )
+    assert np.array_equal(parties.combine().model.weights, exact.model.weights)
+    lost = bucket.replace("s3://box/", "s3://no-such-bucket/")
+    with pytest.raises(DataError, match=r"no-such-bucket/study/sites/east\.json: cannot be"):
+        join(lost, site="east", keys=parties.keys("east"))
 
 
 def test_the_command_line_runs_a_study(
