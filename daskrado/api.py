@@ -27,6 +27,7 @@ def fit(
     relation: str = "add_remove",
     unit: str = "one record",
     rows_per_unit: int = 1,
+    rows: int | None = None,
     feature: str | None = None,
     learner: str | Mapping[str, Any] = "moments",
     statistic: Mapping[str, Any] | None = None,
@@ -45,7 +46,8 @@ def fit(
 
     ``lake`` is an address, a list of files, a pandas DataFrame or a Dask DataFrame; ``dataset`` is the name by which
     the ledger knows it. ``output`` writes model.json, manifest.json and report.html there. ``first_limit`` is the
-    (epsilon, delta) limit to set if the data set's owner has set none. ``private=False`` gives a baseline whose every
+    (epsilon, delta) limit to set if the data set's owner has set none. ``rows`` is a public guess at the number
+    of rows, for learners that read the lake several times under add_remove. ``private=False`` gives a baseline whose every
     artefact says that it is not private.
 
     Sensitivity
@@ -72,6 +74,8 @@ def fit(
             "first_limit": None if first_limit is None else {"epsilon": first_limit[0], "delta": first_limit[1]},
         },
     }
+    if rows is not None:
+        content["rows"] = rows
     if statistic is not None:
         content["statistic"] = dict(statistic)
     if private:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from daskrado.domain import Domain
 from daskrado.errors import ClusterError, DataError, UsageError
 from daskrado.lake.partial import CHUNK_ROWS, Job, Partial, RowStore, Share, merge_all, partition_partial
-from daskrado.lake.scan import Lake
+from daskrado.lake.scan import Lake, open_lake
 from daskrado.lake.seeds import SignatureKey
 from daskrado.lattice import Lattice
 from daskrado.statistics.base import Additive, Rows, Statistic, Summary
@@ -95,6 +95,13 @@ class Passes:
         self.done += 1
         return Summary(statistic, self.lattice, total.vector, total.rows)
 
+    def beside(self, source: Any) -> contextlib.AbstractContextManager[Passes]:
+        """Passes over another lake of the same Domain, on the same workers."""
+        key = SignatureKey.from_seed(1)
+        return open_passes(
+            open_lake(source, self.domain), self.domain, self.lattice, seeded=True, key=key, client=self._client
+        )
+
 
 @contextlib.contextmanager
 def open_passes(
@@ -102,7 +109,6 @@ def open_passes(
     domain: Domain,
     lattice: Lattice,
     *,
-    on_grid: bool = True,
     seeded: bool = False,
     by_record: bool | None = None,
     placed: bool = False,
@@ -113,11 +119,11 @@ def open_passes(
     """Repeated sums over one lake. Encoded partitions stay in memory where they fit and are read again where not.
 
     ``memory`` is the number of bytes for rows in each process: by default 40 % of a worker's limit, or of what this
-    machine has left. Rows are kept beside Dask's own data, so that they are never spilled to disk. All sums of one
-    session see rows in the same form: on the grid, or clipped only. ``by_record`` gives rows their seeds by record
-    id; by default wherever the Domain has one. ``placed`` tells rows their place in the lake.
+    machine has left. Rows are kept beside Dask's own data, so that they are never spilled to disk.
+    ``by_record`` gives rows their seeds by record id; by default wherever the Domain has one.
+    ``placed`` tells rows their place in the lake.
     """
-    statistic = _Nothing(domain.width) if on_grid else _NothingOffGrid(domain.width)
+    statistic = _Nothing(domain.width)
     records = seeded and domain.id is not None if by_record is None else by_record
     job = Job(statistic, domain, lattice, secrets.token_hex(8), by_record=records, seeded=seeded)
     if placed:
@@ -145,10 +151,6 @@ class _Nothing(Additive):
         """Nothing of any rows."""
         del rows
         return np.zeros(0)
-
-
-class _NothingOffGrid(_Nothing):
-    on_grid = False
 
 
 def silent(done: int, total: int) -> None:

@@ -112,7 +112,8 @@ def partition_partial(
 ) -> Partial:
     """The statistic of one partition, ``first`` rows into the lake: a pure function of its rows and the key."""
     use, groups = job.statistic.label_use, job.statistic.grouped_by
-    form = f"{partition.identity} {use} {groups and groups.column}"  # rows read in another form are other rows
+    on_grid = job.statistic.on_grid
+    form = f"{partition.identity} {use} {on_grid} {groups and groups.column}"  # rows in another form are other rows
     kept = store.get(form)
     if kept is not None:
         vector = job.statistic.zero()

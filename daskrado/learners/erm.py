@@ -40,7 +40,6 @@ class Erm:
     tolerance: float = TOLERANCE
 
     name: ClassVar[str] = "erm"
-    on_grid: ClassVar[bool] = False
     seeded: ClassVar[bool] = False
 
     def guarantee(self, facts: Facts) -> Guarantee:
@@ -98,7 +97,6 @@ class OutputPerturbation:
     tolerance: float = TOLERANCE
 
     name: ClassVar[str] = "output_perturbation"
-    on_grid: ClassVar[bool] = False
     seeded: ClassVar[bool] = False
 
     def ridge(self, facts: Facts) -> float:
@@ -177,7 +175,6 @@ class ObjectivePerturbation:
     tolerance: float = TOLERANCE
 
     name: ClassVar[str] = "objective_perturbation"
-    on_grid: ClassVar[bool] = False
     seeded: ClassVar[bool] = False
 
     def calibrated(self, facts: Facts) -> tuple[float, ObjectiveNoise]:

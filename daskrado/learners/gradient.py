@@ -58,7 +58,6 @@ class PrivateGradient:
     rate: float | None = None
 
     name: ClassVar[str] = "gradient"
-    on_grid: ClassVar[bool] = True
     seeded: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

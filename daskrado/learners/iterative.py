@@ -63,7 +63,6 @@ class IterativeLearner(Protocol):
     """A learner that collects more than once."""
 
     name: ClassVar[str]
-    on_grid: ClassVar[bool]
     seeded: ClassVar[bool]
 
     def guarantee(self, facts: Facts) -> Guarantee:

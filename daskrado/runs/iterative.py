@@ -7,9 +7,11 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from daskrado.domain import Frozen
+from daskrado.learners.auto import Auto
 from daskrado.learners.erm import Erm, ObjectivePerturbation, OutputPerturbation
 from daskrado.learners.gradient import MAX_STEPS, PrivateGradient
 from daskrado.learners.iterative import IterativeLearner
+from daskrado.learners.tuning import PublicTuning, Tuning
 from daskrado.losses import Loss, make_loss
 
 LossName = Literal["logistic", "huber", "smooth_hinge", "square"]
@@ -75,8 +77,31 @@ class GradientChoice(_WithLoss):
         return PrivateGradient(self.made_loss(), self.steps, self.rate)
 
 
-Choice = Annotated[ErmChoice | OutputChoice | ObjectiveChoice | GradientChoice, Field(discriminator="kind")]
-ITERATIVE = ("erm", "output_perturbation", "objective_perturbation", "gradient")
+class AutoChoice(Frozen):
+    """The learner that public facts speak for; ``daskrado plan`` says which and why."""
+
+    kind: Literal["auto"]
+
+    def build(self) -> IterativeLearner:
+        """The learner."""
+        return Auto()
+
+
+class TuningChoice(Frozen):
+    """A grid of learners: chosen privately on parts of the lake, or on a public lake with the same columns."""
+
+    kind: Literal["tuning"]
+    grid: tuple[Annotated[OutputChoice | ObjectiveChoice | GradientChoice, Field(discriminator="kind")], ...]
+    public_lake: Any = None
+
+    def build(self) -> IterativeLearner:
+        """The learner."""
+        grid = tuple(choice.build() for choice in self.grid)
+        return Tuning(grid) if self.public_lake is None else PublicTuning(grid, self.public_lake)
+
+
+IterativeChoice = ErmChoice | OutputChoice | ObjectiveChoice | GradientChoice | AutoChoice | TuningChoice
+ITERATIVE = ("erm", "output_perturbation", "objective_perturbation", "gradient", "auto", "tuning")
 
 
 def is_iterative(kind: Any) -> bool:

@@ -29,7 +29,6 @@ def learn_iteratively(
         lake,
         plan.pipeline.domain,
         plan.lattice,
-        on_grid=learner.on_grid,
         seeded=learner.seeded,
         by_record=by_record(plan),
         key=SignatureKey.from_seed(0),  # deals rows out to the parts of a tuning grid: public, and not by content

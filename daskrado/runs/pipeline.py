@@ -14,7 +14,7 @@ from daskrado.errors import UsageError
 from daskrado.learners import MeanLearner, MomentsLearner, RadoBoost, RadoMoments, RadoNewton
 from daskrado.privacy.events import MAX_DELTA, MAX_EPSILON
 from daskrado.relations import Relation
-from daskrado.runs.iterative import ErmChoice, GradientChoice, ObjectiveChoice, OutputChoice, is_iterative
+from daskrado.runs.iterative import IterativeChoice, TuningChoice, is_iterative
 from daskrado.statistics import BalancedRados, HadamardRados, MeanOperator, Moments, Statistic, UniformRados
 
 Learner = MomentsLearner | MeanLearner | RadoBoost | RadoMoments | RadoNewton
@@ -148,9 +148,7 @@ class RadoNewtonChoice(Frozen):
 
 StatisticChoice = Annotated[MomentsStatistic | MeanStatistic | RadoStatistic, Field(discriminator="kind")]
 OneShotChoice = MomentsChoice | MeanChoice | RadoBoostChoice | RadoMomentsChoice | RadoNewtonChoice
-LearnerChoice = Annotated[
-    OneShotChoice | ErmChoice | OutputChoice | ObjectiveChoice | GradientChoice, Field(discriminator="kind")
-]
+LearnerChoice = Annotated[OneShotChoice | IterativeChoice, Field(discriminator="kind")]
 _RADOS = ("hadamard_rados", "balanced_rados", "uniform_rados")
 _FITS = {
     "moments": ("moments",),
@@ -251,12 +249,22 @@ class Pipeline(Frozen):
                 "learner erm adds no noise: it goes with private: false, and the other learners that read the lake "
                 "several times do not"
             )
+        if isinstance(self.learner, TuningChoice) and self.learner.public_lake is None and self.private:
+            self._check_tuning()
         if self.protect is not None and not self.protect.relation.rows_public and self.rows is None:
             raise ValueError(
                 f"learner {self.learner.kind} under add_remove needs rows: a public guess at their number, which is "
                 "secret (only accuracy depends on it)"
             )
         return self
+
+    def _check_tuning(self) -> None:
+        assert self.protect is not None
+        if self.protect.relation is Relation.ADD_REMOVE and self.domain.id is None:
+            raise ValueError(
+                "tuning deals rows out by position, which shifts when a row is added or removed: give the domain an "
+                "id column, or protect under replace_one"
+            )
 
     def _check_rados(self, rados: RadoStatistic, protect: Protect) -> None:
         if rados.bucket_zero:

@@ -52,9 +52,7 @@ def encoded(table: pd.DataFrame, domain: Domain) -> tuple[np.ndarray, np.ndarray
 
 def solve(source: Any, loss: Loss, ridge: float, rows: int, client: Any = None, **options: Any) -> Solution:
     domain = domain_of()
-    with open_passes(
-        open_lake(source, domain), domain, Lattice(1.3), on_grid=False, client=client, **options
-    ) as passes:
+    with open_passes(open_lake(source, domain), domain, Lattice(1.3), client=client, **options) as passes:
         return minimise(Objective(loss, ridge, rows), passes, 1e-10)
 
 
@@ -115,9 +113,7 @@ def test_workers_give_the_same_bits_with_and_without_kept_rows(
     lake = open_lake(path, domain)
     found = []
     for client, memory in ((None, None), (None, 0), (two_workers, None), (two_workers, 0), (two_workers, 150_000)):
-        with open_passes(
-            lake, domain, Lattice(domain.norm_bound), on_grid=False, client=client, memory=memory
-        ) as passes:
+        with open_passes(lake, domain, Lattice(domain.norm_bound), client=client, memory=memory) as passes:
             found.append(minimise(Objective(Logistic(), 1e-3, 3000), passes, 1e-9).weights)
     for other in found[1:]:
         assert np.array_equal(other, found[0])
@@ -129,7 +125,7 @@ def test_kept_rows_never_exceed_their_limit_and_are_read_again(clinic: Callable[
     path, domain = clinic(3000, 3)
     lake = open_lake(path, domain)
     one = 1000 * (8 * domain.width + 9)
-    with open_passes(lake, domain, Lattice(domain.norm_bound), on_grid=False, memory=2 * one + 10) as passes:
+    with open_passes(lake, domain, Lattice(domain.norm_bound), memory=2 * one + 10) as passes:
         for _ in range(2):
             passes.sum(RiskSum(domain.width, Logistic(), np.zeros(domain.width)))
         assert passes._store.used == 2 * one
@@ -147,7 +143,7 @@ def test_without_a_minimiser_the_solver_stops_uncertified() -> None:
     table = frame(60)
     table["y"] = table["x0"] > 0
     domain = domain_of()
-    with open_passes(open_lake(table, domain), domain, Lattice(1.3), on_grid=False) as passes:
+    with open_passes(open_lake(table, domain), domain, Lattice(1.3)) as passes:
         found = minimise(Objective(Logistic(), 0.0, 60), passes, 1e-300, max_passes=25)
     assert not found.certified
     assert np.isfinite(found.weights).all()
