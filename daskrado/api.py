@@ -47,8 +47,8 @@ def fit(
     ``lake`` is an address, a list of files, a pandas DataFrame or a Dask DataFrame; ``dataset`` is the name by which
     the ledger knows it. ``output`` writes model.json, manifest.json and report.html there. ``first_limit`` is the
     (epsilon, delta) limit to set if the data set's owner has set none. ``rows`` is a public guess at the number
-    of rows, for learners that read the lake several times under add_remove. ``private=False`` gives a baseline whose every
-    artefact says that it is not private.
+    of rows, for learners that read the lake several times under add_remove. ``private=False`` gives a baseline
+    whose every artefact says that it is not private.
 
     Sensitivity
         Derived by the statistic from the Domain's norm bound and the relation; there is no argument for it.

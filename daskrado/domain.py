@@ -139,6 +139,18 @@ class Label(Frozen):
         return self
 
 
+class Kernel(Frozen):
+    """Random Fourier features of a kernel in place of the encoded columns; see :mod:`daskrado.kernels`.
+
+    gaussian exp(-gamma |x - y|_2^2), laplacian exp(-gamma |x - y|_1), cauchy prod 1 / (1 + gamma^2 (x - y)^2).
+    """
+
+    kind: Literal["gaussian", "laplacian", "cauchy"]
+    gamma: float = Field(gt=0, le=1e6)
+    features: int = Field(ge=2, le=1 << 14, multiple_of=2)
+    seed: int = Field(default=0, ge=0, lt=1 << 63)
+
+
 class Domain(Frozen):
     """Public description of columns, label, bounds; the same Domain always gives the same features."""
 
@@ -147,6 +159,7 @@ class Domain(Frozen):
     norm_bound: float = Field(gt=0)
     intercept: float = Field(default=1.0, ge=0, description="value of the constant feature; 0 for none")
     id: str | None = Field(default=None, description="column that names a record, to key signatures")
+    kernel: Kernel | None = None
     schema_version: Literal[1] = 1
 
     @model_validator(mode="after")
@@ -164,12 +177,21 @@ class Domain(Frozen):
     @property
     def feature_names(self) -> tuple[str, ...]:
         """Names of the encoded features, in their order."""
+        names = self.column_features
+        if self.kernel is not None:
+            pairs = range(self.kernel.features // 2)
+            names = (*(f"cos {i}" for i in pairs), *(f"sin {i}" for i in pairs))
+        return (*names, "intercept") if self.intercept else names
+
+    @property
+    def column_features(self) -> tuple[str, ...]:
+        """Names of what the columns encode to, before any kernel and without the intercept."""
         names: list[str] = []
         for name, column in self.columns.items():
             names += column.feature_names(name)
             if column.fill is not None:
                 names.append(f"{name} is null")
-        return (*names, "intercept") if self.intercept else tuple(names)
+        return tuple(names)
 
     @property
     def width(self) -> int:
@@ -180,6 +202,8 @@ class Domain(Frozen):
     def largest_norm(self) -> float:
         """The largest Euclidean norm an encoded row can have before clipping: a public fact."""
         square = self.intercept**2
+        if self.kernel is not None:
+            return math.sqrt(square + 1.0)
         for column in self.columns.values():
             square += 1.0 + (1.0 if column.fill is not None else 0.0)
         return math.sqrt(square)

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from daskrado.domain import BooleanColumn, CategoricalColumn, Domain, NumericColumn, Scalar
+from daskrado.kernels import fourier_features
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -86,6 +87,19 @@ class EncodedTable:
         NaN and infinity are found here, while the column is at hand: see ``problems`` afterwards.
         """
         rows = out[: stop - start]
+        if self.domain.kernel is not None:
+            plain = np.empty((stop - start, len(self.domain.column_features)), order="F")
+            self._columns(start, stop, plain)
+            fourier_features(self.domain.kernel, plain, rows)
+            at = self.domain.kernel.features
+        else:
+            at = self._columns(start, stop, rows)
+        if self.domain.intercept:
+            rows[:, at] = self.domain.intercept
+        return rows
+
+    def _columns(self, start: int, stop: int, rows: NDArray[np.float64]) -> int:
+        """Encode the columns themselves; returns how many features they fill."""
         at = 0
         for name, column in self.domain.columns.items():
             piece = self._values[name][start:stop]
@@ -104,9 +118,7 @@ class EncodedTable:
             if column.fill is not None:
                 rows[:, at] = self._nulls[name][start:stop]
                 at += 1
-        if self.domain.intercept:
-            rows[:, at] = self.domain.intercept
-        return rows
+        return at
 
 
 def scale_column(column: NumericColumn, values: NDArray[Any], out: NDArray[np.float64]) -> None:

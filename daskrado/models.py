@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from daskrado.domain import BooleanColumn, CategoricalColumn, Column, Domain, NumericColumn, Scalar, parse
 from daskrado.encoding import encode_table, needed_columns, type_problem
 from daskrado.errors import DataError, UsageError
+from daskrado.kernels import frequencies
 from daskrado.lattice import row_norms
 from daskrado.statement import PrivacyStatement
 
@@ -83,7 +84,7 @@ class LinearModel:
 
     def to_json(self) -> str:
         """The published form, with its Domain and privacy statement."""
-        content = {
+        content: dict[str, Any] = {
             "schema": SCHEMA,
             "privacy": self.statement.model_dump(mode="json"),
             "privacy_in_words": self.statement.sentence(),
@@ -92,6 +93,8 @@ class LinearModel:
             "domain": self.domain.model_dump(mode="json"),
             "details": self.details,
         }
+        if self.domain.kernel is not None:
+            content["frequencies"] = _frequencies(self.domain)
         return json.dumps(content, indent=2, allow_nan=False) + "\n"
 
     def save(self, path: str | Path) -> None:
@@ -112,6 +115,8 @@ class LinearModel:
         if missing:
             raise UsageError(f"{where}: key {missing[0]!r} is missing")
         domain = parse(Domain, content["domain"], f"{where}: domain")
+        if domain.kernel is not None and content.get("frequencies") != _frequencies(domain):
+            raise UsageError(f"{where}: frequencies are not those that the Domain's kernel gives here")
         weights = content["weights"]
         if not isinstance(weights, dict) or tuple(weights) != domain.feature_names:
             raise UsageError(f"{where}: weights do not name the Domain's features in order")
@@ -139,6 +144,8 @@ class LinearModel:
 
         Columns with the null policy "error" must hold no nulls: their rows get a null margin.
         """
+        if self.domain.kernel is not None:
+            raise UsageError("a kernel model has no short SQL; score the lake with daskrado predict")
         features: list[str] = []
         for name, column in self.domain.columns.items():
             features += _column_sql(name, column)
@@ -155,6 +162,13 @@ class LinearModel:
             f"THEN {bound} / SQRT({square}) ELSE 1.0 END AS margin\n"
             f"FROM (SELECT {kept}{inner} FROM {_name(table)}) AS encoded"
         )
+
+
+def _frequencies(domain: Domain) -> list[list[float]]:
+    """Of a kernel model: one list for each feature of the columns."""
+    assert domain.kernel is not None
+    whole, bits = frequencies(domain.kernel, len(domain.column_features))
+    return np.ldexp(whole, -bits).tolist()  # type: ignore[no-any-return]
 
 
 def _column_sql(name: str, column: Column) -> list[str]:

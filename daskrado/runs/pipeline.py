@@ -232,6 +232,8 @@ class Pipeline(Frozen):
             column = self.domain.columns.get(self.protect.feature)
             if not isinstance(column, BooleanColumn):
                 raise ValueError(f"protect.feature {self.protect.feature!r} is not a boolean column of the domain")
+            if self.domain.kernel is not None:
+                raise ValueError("protect.feature: a kernel mixes every column into every feature; use replace_one")
 
     @property
     def iterative(self) -> bool:

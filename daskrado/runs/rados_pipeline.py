@@ -191,6 +191,8 @@ class RadosPipeline(Frozen):
             column = self.domain.columns.get(feature)
             if column is None:
                 raise ValueError(f"{where} {feature!r} is not a column of the domain")
+            if self.domain.kernel is not None:
+                raise ValueError(f"{where} {feature!r}: a kernel mixes every column into every feature")
             if not isinstance(column, BooleanColumn) and not isinstance(item, NoisyColumnSet):
                 raise ValueError(f"{where} {feature!r} is {column.kind}, not boolean; noisy_column takes numbers too")
             if column.feature_names(feature) != [feature]:
