@@ -20,7 +20,22 @@ def bench_collect(rows: int, features: int, as_json: bool) -> None:
     """Hadamard rados against a bare scan, dense rados, one worker, and a smaller lake."""
     from daskrado.runs.bench import collect_figures
 
-    figures = collect_figures(rows, features)
+    _show(collect_figures(rows, features), as_json)
+
+
+@bench.command("boost")
+@click.option("--rounds", type=click.IntRange(1), default=1000, show_default=True)
+@click.option("--rados", type=click.IntRange(2), default=1024, show_default=True)
+@click.option("--features", type=click.IntRange(1), default=100, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout and nothing else.")
+def bench_boost(rounds: int, rados: int, features: int, as_json: bool) -> None:
+    """RadoBoost against the same rounds in naive NumPy."""
+    from daskrado.runs.rados.bench import boost_figures
+
+    _show(boost_figures(rounds, rados, features), as_json)
+
+
+def _show(figures: dict[str, float | int], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(figures))
     else:

@@ -20,7 +20,7 @@ def learn(
     rados: Path, learner: str, rounds: int, ridge: float | None, domain: Path | None, out: Path, overwrite: bool
 ) -> None:
     """Learn a classifier from a file of rados. The lake behind it is not needed."""
-    from daskrado.runs.learn_rados import learn_from_file, learned_lines
+    from daskrado.runs.rados.learn import learn_from_file, learned_lines
 
     learned = learn_from_file(rados, learner, rounds=rounds, ridge=ridge, domain=domain, out=out, overwrite=overwrite)
     for line in learned_lines(learned, out):
@@ -43,7 +43,7 @@ def audit_rados(rados: Path, lake: str | None, candidates: str | None, seed: int
 
     The counts are about the lake's rows: they are for the owner, not for publication.
     """
-    from daskrado.runs.audit_rados import audit_file
+    from daskrado.runs.rados.audit import audit_file
 
     found = audit_file(rados, lake=lake, candidates=candidates, seed=seed)
     if as_json:

@@ -80,7 +80,8 @@ class LearnJob:
 
 KINDS = {
     "learn": "daskrado.runs.kinds:LearnJob",
-    "rados": "daskrado.runs.rados_job:RadosJob",
+    "rados": "daskrado.runs.rados.job:RadosJob",
+    "adaboost": "daskrado.runs.rados.adaboost:AdaBoostJob",
     "teachers": "daskrado.runs.teachers.job:TeachersJob",
     "labels": "daskrado.runs.labels.job:LabelJob",
     "bags": "daskrado.runs.labels.bag_job:BagJob",

@@ -22,19 +22,25 @@ def some_rados(seed: int = 0, n: int = 60, d: int = 7) -> np.ndarray:
     return draw.normal(size=(n, d)) * draw.uniform(0.1, 9, size=d) + draw.normal(size=d)
 
 
+@pytest.mark.parametrize("update", ["linear", "exponential"])
+@pytest.mark.parametrize("clamps", [(0.0, 1 - 1e-12), (0.0, 0.1), (0.05, 0.8)])
 @pytest.mark.parametrize("kappa", [1.0, 1.2, 3.0])
 @pytest.mark.parametrize("oracle", ["strongest", "median", "prudential"])
-def test_invariants_hold_in_every_round(kappa: float, oracle: str) -> None:
+def test_invariants_hold_in_every_round(kappa: float, oracle: str, clamps: tuple[float, float], update: str) -> None:
     rados = some_rados()
-    learner = RadoBoost(rounds=150, kappa=kappa, oracle=oracle, keep="last", prudence=0.3)
+    learner = RadoBoost(150, kappa, oracle, 0.3, clamp=clamps[1], clamp_low=clamps[0], update=update, keep="last")
     seen = []
 
     def watch(r) -> None:
         assert r.weights.sum() == pytest.approx(1, abs=1e-12)
         assert (r.weights >= 0).all()
         assert r.log_risk <= r.log_bound + 1e-9
+        assert clamps[0] <= abs(r.edge) <= clamps[1]
         if oracle == "prudential":
             assert abs(r.edge) <= 0.3
+        if update == "exponential":
+            expected = np.exp(-rados @ r.theta - logsumexp(-rados @ r.theta))
+            assert r.weights == pytest.approx(expected, abs=1e-9)
         seen.append(r)
 
     theta, details = learner.learn(rados, watch)
@@ -103,4 +109,38 @@ def test_a_sketch_and_its_rados_learn_the_same() -> None:
 )
 def test_bad_options_are_refused(options: dict[str, float]) -> None:
     with pytest.raises(UsageError):
+        RadoBoost(**options)
+
+
+def test_without_clamps_the_bound_is_lemma_four() -> None:
+    """log F_exp <= (1 / (2 kappa)) sum log(1 - r^2), which is at most -T gamma^2 / (2 kappa)."""
+    seen: list = []
+    RadoBoost(rounds=80, kappa=2.0).learn(some_rados(), seen.append)
+    for t, last in enumerate(seen, start=1):
+        assert last.log_bound == pytest.approx(sum(math.log(1 - r.edge**2) for r in seen[:t]) / 4, abs=1e-9)
+        gamma = min(abs(r.edge) for r in seen[:t])
+        assert last.log_risk <= -t * gamma**2 / 4 + 1e-12
+
+
+def test_the_median_oracle_takes_the_median_edge() -> None:
+    rados = some_rados(d=7)
+    scaled = rados / np.abs(rados).max(axis=0)
+    first: list = []
+    RadoBoost(rounds=1, oracle="median").learn(rados, first.append)
+    edges = np.abs(scaled.mean(axis=0))
+    assert edges[first[0].feature] == pytest.approx(np.median(edges))
+
+
+def test_the_path_ends_where_the_learner_ends_and_stops_when_one_weight_holds_everything() -> None:
+    rados = some_rados(2)
+    learner = RadoBoost(rounds=25, keep="last")
+    assert np.array_equal(learner.path(rados)[-1], learner.learn(rados)[0])
+    # The rado without this feature gains weight as the others halve theirs: 2^-30 is left after 30 rounds.
+    details = RadoBoost(rounds=1000, clamp_low=0.5).learn(np.array([[1.0], [1.0], [0.0]]))[1]
+    assert 28 <= details["rounds"] <= 32
+
+
+@pytest.mark.parametrize("options", [{"clamp_low": 0.9, "clamp": 0.8}, {"clamp_low": -0.1}])
+def test_clamps_in_the_wrong_order_are_refused(options: dict[str, float]) -> None:
+    with pytest.raises(UsageError, match="clamp_low must be between 0 and clamp"):
         RadoBoost(**options)

@@ -9,12 +9,12 @@ import numpy as np
 
 from daskrado.privacy.ledger import Ledger
 from daskrado.runs.page import Section, bars, render_page
-from daskrado.runs.rados_pipeline import DpFeatSet, RadosPipeline
-from daskrado.runs.rados_plan import SetPlan
+from daskrado.runs.rados.pipeline import DpFeatSet, RadosPipeline
+from daskrado.runs.rados.plan import SetPlan
 from daskrado.statement import MarginalFacts, PrivacyStatement
 
 if TYPE_CHECKING:
-    from daskrado.runs.rados_job import MadeSet, RadosResult
+    from daskrado.runs.rados.job import MadeSet, RadosResult
 
 _UNKNOWN_ROWS = "NOT PRIVATE as a whole: a guarantee for the marginal of one coordinate only (numbers at the run)"
 

@@ -27,9 +27,9 @@ from daskrado.release import Release, release, release_noised_rows, release_with
 from daskrado.runs.charging import Clock, budget_facts, opened_ledger, set_first_limit, void_unless_spent
 from daskrado.runs.job import Progress
 from daskrado.runs.pipeline import RadoBoostChoice, default_ledger
-from daskrado.runs.rados_pipeline import FixedSupportSet, NoisyEdgesSet, RadosPipeline, SummedSet
-from daskrado.runs.rados_plan import SetPlan, plan_set, with_choice
-from daskrado.runs.rados_report import plan_lines, report, run_lines
+from daskrado.runs.rados.pipeline import FixedSupportSet, NoisyEdgesSet, RadosPipeline, SummedSet
+from daskrado.runs.rados.plan import SetPlan, plan_set, with_choice
+from daskrado.runs.rados.report import plan_lines, report, run_lines
 from daskrado.statistics.base import Statistic, Summary
 
 MANIFEST_SCHEMA = "daskrado.rados-manifest/1"

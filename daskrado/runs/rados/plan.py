@@ -12,7 +12,7 @@ from daskrado.lattice import Lattice
 from daskrado.privacy.accountant import ApproximateEvent, Event, PureEvent, compose, zcdp_rho
 from daskrado.privacy.mechanisms import Mechanism, Target, mechanism
 from daskrado.runs.pipeline import Budget, Protect
-from daskrado.runs.rados_pipeline import (
+from daskrado.runs.rados.pipeline import (
     DpFeatSet,
     FixedSupportSet,
     NoisyColumnSet,

@@ -13,7 +13,7 @@ from daskrado.learners import RadoBoost, RadoMoments, RadoNewton
 from daskrado.models import LinearModel, write_text
 from daskrado.rado_set import RadoSet
 from daskrado.runs.page import Section, bars, render_page
-from daskrado.runs.rados_job import diagnose
+from daskrado.runs.rados.job import diagnose
 
 
 @dataclass(frozen=True)

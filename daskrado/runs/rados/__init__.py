@@ -1,0 +1,1 @@
+"""Jobs of kind ``rados``: sets of rados, learning from their files, attacks on them."""

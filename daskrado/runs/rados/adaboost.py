@@ -1,0 +1,147 @@
+"""Pipelines of kind ``adaboost``: the baseline on the rows themselves. It protects nobody, and says so."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, field_validator
+
+import daskrado
+from daskrado.cluster import ClusterConfig, connect
+from daskrado.domain import Domain, Frozen, parse
+from daskrado.lake.collect import open_passes
+from daskrado.lake.publish import check_free, new_folder
+from daskrado.lake.scan import open_lake
+from daskrado.lake.seeds import SignatureKey
+from daskrado.lattice import Lattice
+from daskrado.learners.adaboost import AdaBoost
+from daskrado.models import LinearModel, write_text
+from daskrado.privacy.ledger import Ledger
+from daskrado.runs.charging import Clock
+from daskrado.runs.job import Progress
+from daskrado.runs.page import Section, bars, render_page
+from daskrado.runs.pipeline import checked_lake, default_ledger, loaded_domain
+from daskrado.statement import PrivacyStatement
+
+MANIFEST_SCHEMA = "daskrado.adaboost-manifest/1"
+
+
+class AdaBoostPipeline(Frozen):
+    """AdaBoost on all rows of a lake, or on a sample of exactly ``sample`` of them."""
+
+    dataset: str = Field(pattern=r"^[A-Za-z0-9._-]{1,100}$")
+    lake: Any
+    domain: Domain
+    output: str
+    private: Literal[False] = Field(description="must be written out: this baseline protects nobody")
+    rounds: int = Field(default=1000, ge=1, le=1_000_000)
+    sample: int | None = Field(default=None, ge=1)
+    seed: int = Field(default=0, ge=0)
+    oracle: Literal["strongest", "median", "prudential"] = "strongest"
+    prudence: float = Field(default=0.5, gt=0, le=1)
+    clamp: float = Field(default=0.999999, gt=0, lt=1)
+    clamp_low: float = Field(default=0.0, ge=0, lt=1)
+    keep: Literal["risk", "training_error", "last"] = "risk"
+    cluster: ClusterConfig = ClusterConfig()
+
+    _read_domain = field_validator("domain", mode="before")(loaded_domain)
+    _check_lake = field_validator("lake")(checked_lake)
+
+    def build(self) -> AdaBoost:
+        """The learner."""
+        return AdaBoost(self.rounds, self.sample, self.oracle, self.prudence, self.clamp, self.clamp_low, self.keep)
+
+
+def fit_adaboost(
+    pipeline: AdaBoostPipeline, *, overwrite: bool = False, progress: Progress | None = None, write: bool = True
+) -> tuple[LinearModel, dict[str, float]]:
+    """Boost over the lake, one pass a round (rows stay in memory where they fit); returns the model and seconds."""
+    if write:
+        check_free(pipeline.output, overwrite=overwrite)
+    clock, domain = Clock(), pipeline.domain
+    with clock("scan"):
+        lake = open_lake(pipeline.lake, domain)
+    key = SignatureKey.from_seed(pipeline.seed)
+    with (
+        connect(pipeline.cluster, lake.size) as client,
+        open_passes(lake, domain, Lattice(domain.norm_bound), placed=True, key=key, client=client) as passes,
+        clock("boost"),
+    ):
+        weights, details = pipeline.build().fit(passes.sum, domain.width, progress)
+    model = LinearModel(domain, weights, PrivacyStatement.none(), "adaboost", details)
+    if write:
+        with new_folder(pipeline.output, overwrite=overwrite) as folder:
+            model.save(folder / "model.json")
+            write_text(folder / "manifest.json", json.dumps(_manifest(pipeline, model, clock), indent=2) + "\n")
+            write_text(folder / "report.html", _report(pipeline, model))
+    return model, clock.seconds
+
+
+class AdaBoostJob:
+    """A baseline pipeline for ``daskrado plan`` and ``daskrado run``."""
+
+    def __init__(self, pipeline: AdaBoostPipeline) -> None:
+        self.pipeline = pipeline
+
+    @classmethod
+    def load(cls, content: Any, where: str) -> AdaBoostJob:
+        """Validate the YAML content."""
+        return cls(parse(AdaBoostPipeline, content, where))
+
+    def overridden(self, cluster: ClusterConfig | None, output: str | None) -> AdaBoostJob:
+        """The same job on other workers or with another output folder."""
+        changes = {k: v for k, v in (("cluster", cluster), ("output", output)) if v is not None}
+        return AdaBoostJob(self.pipeline.model_copy(update=changes))
+
+    @property
+    def ledger_path(self) -> Path:
+        """This user's; a baseline debits none."""
+        return default_ledger()
+
+    def plan_lines(self, ledger: Ledger | None) -> Iterator[str]:
+        """What it would do."""
+        del ledger
+        yield f"data set    {self.pipeline.dataset}"
+        yield f"learner     adaboost, {self.pipeline.rounds} rounds, one pass each"
+        yield f"guarantee   {PrivacyStatement.none().sentence()}"
+
+    def run(self, *, overwrite: bool, ledger_path: Path | None, progress: Progress | None) -> Iterator[str]:
+        """Boost and write."""
+        del ledger_path
+        return _lines(self.pipeline, *fit_adaboost(self.pipeline, overwrite=overwrite, progress=progress))
+
+
+def _lines(pipeline: AdaBoostPipeline, model: LinearModel, seconds: dict[str, float]) -> Iterator[str]:
+    yield model.statement.sentence()
+    yield f"adaboost: {model.details['rounds']} rounds on {model.details['examples']:,} rows"
+    weights = model.coefficients
+    for name in weights.abs().sort_values(ascending=False).index[:8]:
+        yield f"  {weights[name]:+12.5g}  {name}"
+    spent = ", ".join(f"{stage} {value:g} s" for stage, value in seconds.items())
+    yield f"{spent}; written to {pipeline.output}: model.json, manifest.json, report.html"
+
+
+def _manifest(pipeline: AdaBoostPipeline, model: LinearModel, clock: Clock) -> dict[str, Any]:
+    return {
+        "schema": MANIFEST_SCHEMA,
+        "daskrado": daskrado.__version__,
+        "run": uuid.uuid4().hex,
+        "dataset": pipeline.dataset,
+        "privacy": model.statement.model_dump(mode="json"),
+        "privacy_in_words": model.statement.sentence(),
+        "learner": pipeline.model_dump(mode="json", exclude={"lake", "domain", "cluster", "output"}),
+        "domain_sha256": pipeline.domain.digest(),
+        "details": model.details,
+        "seconds": clock.seconds,
+    }
+
+
+def _report(pipeline: AdaBoostPipeline, model: LinearModel) -> str:
+    weights = {str(name): float(weight) for name, weight in model.coefficients.items()}
+    rows = [(key.replace("_", " "), str(value)) for key, value in model.details.items()]
+    sections = [Section("How it was made", rows=rows), Section("Coefficients", plot=bars(weights, "weight"))]
+    return render_page(f"{pipeline.dataset}: AdaBoost on the rows", "a baseline", model.statement, sections)

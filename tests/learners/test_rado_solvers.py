@@ -1,0 +1,81 @@
+"""The rado moment solver and the Newton minimiser against closed forms over all rados."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from daskrado.bounds.rado_risk import all_rados, log_exponential_risk, logistic_risk
+from daskrado.errors import UsageError
+from daskrado.learners import RadoMoments, RadoNewton
+
+
+def some_edges(m: int = 9, d: int = 3, seed: int = 0) -> np.ndarray:
+    draw = np.random.default_rng(seed)
+    return draw.normal(size=(m, d)) + 0.6
+
+
+def test_over_all_rados_the_moment_solver_is_least_squares() -> None:
+    """Mean = sum of edges / 2 and Cov = edges' edges / 4: theta is twice the least-squares fit of 1 by the edges."""
+    edges = some_edges()
+    theta, details = RadoMoments().learn(all_rados(edges))
+    least_squares = np.linalg.lstsq(edges, np.ones(len(edges)), rcond=None)[0]
+    bessel = (2 ** len(edges) - 1) / 2 ** len(edges)
+    assert theta == pytest.approx(2 * bessel * least_squares, rel=1e-9)
+    assert details["flat_directions"] == 0
+
+
+def test_ridge_and_flat_directions() -> None:
+    rados = np.column_stack([np.arange(6.0), np.zeros(6), np.ones(6)])
+    theta, details = RadoMoments().learn(rados)
+    assert theta[1] == theta[2] == 0
+    assert theta[0] == pytest.approx(2.5 / 3.5)  # mean over sample variance
+    assert details["dropped_features"] == 1
+    assert details["flat_directions"] == 2
+    ridged, _ = RadoMoments(ridge=1.0).learn(rados)
+    assert ridged[0] == pytest.approx(2.5 / (3.5 + 3.5 / 3))
+    with pytest.raises(UsageError, match="at least 2 rados"):
+        RadoMoments().learn(rados[:1])
+
+
+@pytest.mark.parametrize("ridge", [0.05, 1.0, 20.0])
+def test_over_all_rados_newton_is_ridge_logistic_regression(ridge: float) -> None:
+    """Lemma 2 turns the rado objective into m times the logistic risk plus the same penalty."""
+    edges = some_edges(8)
+    rados = all_rados(edges)
+    theta, _ = RadoNewton(ridge=ridge).learn(rados)
+    penalty = ridge * rados.var(axis=0).mean()
+
+    def objective(point: np.ndarray) -> float:
+        return len(edges) * logistic_risk(edges, point) + penalty / 2 * float(point @ point)
+
+    best = minimize(objective, np.zeros(3), method="BFGS", options={"gtol": 1e-10})
+    assert theta == pytest.approx(best.x, abs=1e-6)
+
+
+def test_newton_ends_at_a_zero_gradient_even_where_the_rados_are_separable() -> None:
+    draw = np.random.default_rng(3)
+    rados = draw.normal(size=(40, 60)) * 30 + 5  # more features than rados: separable
+    learner = RadoNewton(ridge=0.01)
+    theta, details = learner.learn(rados)
+    assert np.isfinite(theta).all()
+    penalty = learner.ridge * rados.var(axis=0).mean()
+    risk = log_exponential_risk(rados, theta)
+    weights = np.exp(-rados @ theta - risk) / len(rados)
+    assert np.linalg.norm(penalty * theta - weights @ rados) < 1e-6 * np.linalg.norm(weights @ rados)
+    assert details["log_rado_risk"] == pytest.approx(risk)
+    assert details["newton_steps"] < 100
+
+
+def test_nothing_to_learn_is_zero() -> None:
+    theta, _ = RadoNewton().learn(np.zeros((4, 2)))
+    assert not theta.any()
+
+
+@pytest.mark.parametrize("ridge", [0.0, -1.0, math.nan, math.inf])
+def test_newton_needs_a_ridge(ridge: float) -> None:
+    with pytest.raises(UsageError, match="separable rados have no minimiser"):
+        RadoNewton(ridge=ridge)
