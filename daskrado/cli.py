@@ -69,15 +69,19 @@ def cli(debug: bool) -> None:
 def main() -> None:
     """Run the command line: one clear line for an error, 2 for usage, 1 for data, 130 for Ctrl-C."""
     debug = "--debug" in sys.argv[1:]
+    words = [word for word in sys.argv[1:] if word != "--debug"]
     # One BLAS thread, as in Dask's workers: small products gain nothing from more, and more would fight for cores.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     code: Any
     try:
-        code = cli(standalone_mode=False)
+        code = cli(words, standalone_mode=False)
     except DaskradoError as error:
         if debug:
             raise
         code = _complain(str(error), error.exit_code)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        code = 2
     except click.ClickException as error:
         code = _complain(error.format_message(), 2)
     except (KeyboardInterrupt, click.Abort):
@@ -88,6 +92,11 @@ def main() -> None:
         if debug:
             raise
         code = _complain(f"{error.filename or 'operating system'}: {error.strerror or error}", 1)
+    except Exception as error:
+        if debug:
+            raise
+        # Not its text: that may quote a row.
+        code = _complain(f"internal error ({type(error).__name__}); --debug shows where", 1)
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -14,11 +14,21 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from daskrado.errors import UsageError
 
 Scalar = StrictBool | int | float | str
+_NUMBERS = (int, float, int | None, float | None)
+_LARGEST = 1e100  # bounds beyond this, or narrower than a billionth of their size, cannot be scaled safely
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
@@ -26,6 +36,15 @@ class Frozen(BaseModel):
     """An immutable, strictly keyed piece of configuration."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_truth_for_a_number(cls, content: Any) -> Any:
+        """YAML's yes, on and true are not numbers."""
+        for name, field in cls.model_fields.items():
+            if field.annotation in _NUMBERS and isinstance(content, Mapping) and isinstance(content.get(name), bool):
+                raise ValueError(f"{name} must be a number, got {content[name]}")
+        return content
 
 
 class Fill(Frozen):
@@ -55,6 +74,9 @@ class NumericColumn(_Column):
     def _check(self) -> NumericColumn:
         if not self.lower < self.upper:
             raise ValueError(f"lower {self.lower:g} must be below upper {self.upper:g}")
+        size = max(abs(self.lower), abs(self.upper))
+        if size > _LARGEST or self.upper - self.lower < max(size, 1e-90) * 1e-9:
+            raise ValueError(f"bounds {self.lower:g} and {self.upper:g} are too large or too close together")
         if self.transform == "log1p" and self.lower < 0:
             raise ValueError(f"transform log1p needs lower >= 0, got {self.lower:g}")
         if self.bins is not None:
@@ -73,7 +95,7 @@ class NumericColumn(_Column):
         if self.bins is None:
             return [name]
         edges = [self.lower, *self.bins, self.upper]
-        return [f"{name}[{low:g},{high:g})" for low, high in itertools.pairwise(edges)]
+        return [f"{name}[{low:.12g},{high:.12g})" for low, high in itertools.pairwise(edges)]
 
 
 class CategoricalColumn(_Column):
@@ -156,8 +178,8 @@ class Domain(Frozen):
 
     label: Label
     columns: dict[str, Column] = Field(min_length=1)
-    norm_bound: float = Field(gt=0)
-    intercept: float = Field(default=1.0, ge=0, description="value of the constant feature; 0 for none")
+    norm_bound: float = Field(ge=1e-9, le=1e9)
+    intercept: float = Field(default=1.0, ge=0, le=1e9, description="value of the constant feature; 0 for none")
     id: str | None = Field(default=None, description="column that names a record, to key signatures")
     kernel: Kernel | None = None
     schema_version: Literal[1] = 1
@@ -229,6 +251,8 @@ def read_yaml(path: str | Path) -> Any:
         raise UsageError(f"{path}: is not UTF-8 text") from error
     except yaml.YAMLError as error:
         raise UsageError(f"{path}: is not valid YAML: {' '.join(str(error).split())}") from error
+    except (TypeError, ValueError, RecursionError) as error:  # a list as a key, a day that is none, endless brackets
+        raise UsageError(f"{path}: is not valid YAML for a configuration ({type(error).__name__})") from error
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):

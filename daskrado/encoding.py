@@ -20,14 +20,17 @@ from daskrado.kernels import fourier_features
 
 @dataclass(frozen=True, slots=True, order=True)
 class Problem:
-    """Why a table cannot be used: which column, what is wrong, in how many rows. Never a value from a row."""
+    """Why a table cannot be used: which column, and what is wrong.
+
+    Never a value from a row, and never how many rows: a refused run costs nothing, so a count in its message would be
+    a free query.
+    """
 
     column: str
     what: str
-    rows: int
 
     def __str__(self) -> str:
-        return f"column {self.column!r}: {self.what}" + (f" ({self.rows} rows)" if self.rows else "")
+        return f"column {self.column!r}: {self.what}"
 
 
 def value_set(values: Iterable[Scalar], kind: pa.DataType) -> pa.Array | None:
@@ -50,6 +53,7 @@ def type_problem(domain: Domain, name: str, kind: pa.DataType) -> str | None:
     if pa.types.is_null(kind):
         return None  # an all-null file: the null policy decides
     if name == domain.id:
+        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
         ok = pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)
         return None if ok else f"is {kind}, but a record id must be an integer or a string"
     if name == domain.label.column:
@@ -128,7 +132,8 @@ def scale_column(column: NumericColumn, values: NDArray[Any], out: NDArray[np.fl
         np.log1p(np.maximum(values, lower), out=out)
         lower, upper = float(np.log1p(lower)), float(np.log1p(upper))
         values = out
-    np.multiply(values, 2.0 / (upper - lower), out=out)
+    with np.errstate(over="ignore"):  # beyond the bounds anyway
+        np.multiply(values, 2.0 / (upper - lower), out=out)
     if upper + lower:
         out -= (upper + lower) / (upper - lower)
     np.clip(out, -1.0, 1.0, out=out)
@@ -156,7 +161,7 @@ def encode_table(
         data = _flat(table.column(name))
         out._nulls[name] = nulls = _null_mask(data)
         if column.fill is None and nulls.any():
-            out.problems.append(Problem(name, "null, and its null policy is error", int(nulls.sum())))
+            out.problems.append(Problem(name, "null, and its null policy is error"))
             continue
         if isinstance(column, NumericColumn):
             _numeric(out, name, column, data)
@@ -203,8 +208,8 @@ def _numeric(out: EncodedTable, name: str, column: NumericColumn, data: pa.Array
             values[~nulls] = _to_numpy(data.drop_null())
     else:
         values = _to_numpy(data)
-        if not np.issubdtype(values.dtype, np.floating):
-            values = values.astype(np.float64)
+    # Always float64: a row must be encoded alike whatever its neighbours in the file look like.
+    values = values.astype(np.float64, copy=False)
     if column.bins is not None:
         _check_finite(out, name, values, values)
         out._values[name] = np.digitize(values, column.bins).astype(np.int32)
@@ -213,11 +218,11 @@ def _numeric(out: EncodedTable, name: str, column: NumericColumn, data: pa.Array
 
 
 def _check_finite(out: EncodedTable, name: str, piece: NDArray[Any], column: NDArray[Any]) -> None:
-    """One dot product tells whether a piece holds NaN or infinity; only then is the whole column counted."""
+    """One dot product tells whether a piece may hold NaN or infinity; only then are its values looked at."""
     with np.errstate(over="ignore", invalid="ignore"):
         fine = np.isfinite(np.dot(piece, piece))
-    if not fine and not (finite := np.isfinite(column)).all():
-        problem = Problem(name, "NaN or infinite", int((~finite).sum()))
+    if not fine and not np.isfinite(column).all():
+        problem = Problem(name, "NaN or infinite")
         if problem not in out.problems:
             out.problems.append(problem)
 
@@ -230,7 +235,7 @@ def _categorical(out: EncodedTable, name: str, column: CategoricalColumn, data: 
     else:
         wanted = value_set(values, data.type)
         if wanted is None:
-            out.problems.append(Problem(name, f"is {data.type}, but the Domain's values are {values}", 0))
+            out.problems.append(Problem(name, f"is {data.type}, but the Domain's values are {values}"))
             return
         found = pc.index_in(data, value_set=wanted)
         index = _to_numpy(found.fill_null(-1)).astype(np.int32)
@@ -238,7 +243,7 @@ def _categorical(out: EncodedTable, name: str, column: CategoricalColumn, data: 
         index[nulls] = values.index(column.fill) if column.fill in values else -1
     unknown = index < 0
     if not column.other and unknown.any():
-        out.problems.append(Problem(name, f"outside {values}, and the Domain declares no other", int(unknown.sum())))
+        out.problems.append(Problem(name, f"outside {values}, and the Domain declares no other"))
         return
     index[unknown] = len(values)
     out._values[name] = index
@@ -254,13 +259,13 @@ def encode_groups(
     flat = _flat(data)
     wanted = value_set(values, flat.type)
     if wanted is None:
-        out.problems.append(Problem(column, f"is {flat.type}, but the groups are {list(values)[:5]}", 0))
+        out.problems.append(Problem(column, f"is {flat.type}, but the groups are {list(values)[:5]}"))
         return
     index = pc.index_in(flat, value_set=wanted)
     if optional:
         index = pc.if_else(flat.is_null(), pa.scalar(-1, index.type), index)
     if index.null_count:
-        out.problems.append(Problem(column, f"outside the {len(values)} declared groups", index.null_count))
+        out.problems.append(Problem(column, f"outside the {len(values)} declared groups"))
         return
     out.groups = _to_numpy(index).astype(np.int32)
 
@@ -277,18 +282,18 @@ def _labels(out: EncodedTable, data: pa.Array, missing: bool) -> NDArray[np.int8
     pair = [label.positive, label.negative]
     wanted = value_set(pair, data.type)
     if wanted is None:
-        out.problems.append(Problem(label.column, f"is {data.type}, but the Domain's label values are {pair}", 0))
+        out.problems.append(Problem(label.column, f"is {data.type}, but the Domain's label values are {pair}"))
         return np.zeros(0, dtype=np.int8)
     index = pc.index_in(data, value_set=wanted)
     if index.null_count:
-        out.problems.append(Problem(label.column, f"label outside {pair}", index.null_count))
+        out.problems.append(Problem(label.column, f"label outside {pair}"))
         return np.zeros(0, dtype=np.int8)
     return np.int8(1) - np.int8(2) * _to_numpy(index).astype(np.int8)
 
 
 def _ids(out: EncodedTable, data: pa.Array) -> NDArray[np.uint64] | NDArray[np.object_]:
     if data.null_count:
-        out.problems.append(Problem(str(out.domain.id), "record id is null", data.null_count))
+        out.problems.append(Problem(str(out.domain.id), "record id is null"))
         return np.zeros(0, dtype=np.uint64)
     values = _to_numpy(data)
     return values.astype(np.uint64) if np.issubdtype(values.dtype, np.integer) else values.astype(object)

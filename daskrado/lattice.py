@@ -53,8 +53,7 @@ class Lattice:
         """Refuse before summing if ``rows`` contributions could leave int64."""
         if rows * largest_per_row > INT64_ROOM:
             raise UsageError(
-                f"{rows} rows of up to {largest_per_row} grid steps could overflow 64-bit sums: "
-                f"lower lattice_bits (now {self.bits})"
+                f"the lake has too many rows for exact 64-bit sums on a 2^-{self.bits} grid: lower lattice_bits"
             )
 
 

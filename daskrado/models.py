@@ -151,7 +151,10 @@ class LinearModel:
             features += _column_sql(name, column)
         if self.domain.intercept:
             features.append(_number(self.domain.intercept))
-        aliases = [f"f{i}" for i in range(len(features))]
+        prefix = "f"
+        while any(name.lower().startswith(prefix) for name in keep):
+            prefix = f"_{prefix}"
+        aliases = [f"{prefix}{i}" for i in range(len(features))]
         inner = ", ".join(f"{text} AS {alias}" for text, alias in zip(features, aliases, strict=True))
         dot = " + ".join(f"{_number(w)} * {alias}" for w, alias in zip(self.weights, aliases, strict=True))
         square = " + ".join(f"{alias} * {alias}" for alias in aliases)
@@ -179,21 +182,20 @@ def _column_sql(name: str, column: Column) -> list[str]:
     if isinstance(column, BooleanColumn):
         return [f"CASE WHEN {value} THEN 1.0 WHEN NOT {value} THEN -1.0 END", *null]
     if isinstance(column, CategoricalColumn):
-        known = ", ".join(_literal(v) for v in column.values)
-        hits = [f"CASE WHEN {value} = {_literal(v)} THEN 1.0 ELSE 0.0 END" for v in column.values]
+        tests = [f"{value} = {_literal(v)}" for v in column.values]
         if column.other:
-            hits.append(f"CASE WHEN {value} IN ({known}) THEN 0.0 ELSE 1.0 END")
-        return hits + null
+            tests.append(f"{value} NOT IN ({', '.join(_literal(v) for v in column.values)})")
+        return [_hit(value, test) for test in tests] + null
     if column.bins is not None:
-        edges = (-math.inf, *column.bins, math.inf)
-        hits = []
-        for low, high in itertools.pairwise(edges):
-            tests = [f"{value} >= {_number(low)}"] * (low > -math.inf) + [f"{value} < {_number(high)}"] * (
-                high < math.inf
-            )
-            hits.append(f"CASE WHEN {' AND '.join(tests)} THEN 1.0 ELSE 0.0 END")
-        return hits + null
+        inner = [f"{value} >= {_number(a)} AND {value} < {_number(b)}" for a, b in itertools.pairwise(column.bins)]
+        tests = [f"{value} < {_number(column.bins[0])}", *inner, f"{value} >= {_number(column.bins[-1])}"]
+        return [_hit(value, test) for test in tests] + null
     return [_scaled_sql(value, column), *null]
+
+
+def _hit(value: str, test: str) -> str:
+    """1 where the test holds and 0 elsewhere; a null that the Domain does not allow makes the margin null."""
+    return f"CASE WHEN {value} IS NULL THEN NULL WHEN {test} THEN 1.0 ELSE 0.0 END"
 
 
 def _scaled_sql(value: str, column: NumericColumn) -> str:

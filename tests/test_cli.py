@@ -144,6 +144,11 @@ def test_a_draft_domain_holds_schema_facts_only(shell: Shell) -> None:
         ({"budget": {"epsilon": 1, "detla": 1e-6}}, "budget.detla: unknown key"),
         ({"budget": None}, "protect and budget are missing"),
         ({"private": False}, "drop protect and budget"),
+        ({"private": 0}, "private: input should be a valid boolean"),
+        ({"private": "n"}, "private: input should be a valid boolean"),
+        ({"budget": {"epsilon": True}}, "epsilon must be a number, got True"),
+        ({"ledger": {"first_limit": {"epsilon": 5}}}, "first_limit needs a delta above 0"),
+        ({"lake": [3]}, "a lake's address must be text, got 3"),
         ({"protect": {"relation": "swap", "unit": "x"}}, "protect.relation: input should be 'add_remove'"),
         ({"protect": {"relation": "add_remove", "unit": "x", "rows_per_unit": 0}}, "protect.rows_per_unit"),
         ({"dataset": "a b"}, "dataset"),
@@ -192,6 +197,8 @@ def test_existing_output_is_refused_until_overwrite(shell: Shell, clinic: Clinic
     assert shell("run", pipeline) == 0
     shell.fails(2, "runs/x: the output folder exists", "run", pipeline)
     assert shell("run", pipeline, "--overwrite") == 0
+    Path("runs/x/ledger.sqlite").write_bytes(b"SQLite format 3" + bytes(99))
+    shell.fails(2, "runs/x: was not written by this command, or holds a database", "run", pipeline, "--overwrite")
     assert shell("run", pipeline, "--output", "runs/y") == 0
     assert sorted(p.name for p in Path("runs").iterdir()) == ["x", "y"]
 
@@ -255,6 +262,62 @@ def test_predict_refuses_bad_input_and_leaves_nothing(shell: Shell, clinic: Clin
     bad.to_parquet("bad/part.parquet")
     shell.fails(1, "part.parquet: column 'bmi': NaN or infinite", "predict", "runs/x/model.json", "bad", "--out", "s")
     assert not [p.name for p in Path().iterdir() if p.name.strip(".").startswith("s.") or p.name == "s"]
+
+
+def test_predict_never_replaces_a_lake(shell: Shell, clinic: Clinic) -> None:
+    assert shell("run", save(content(clinic))) == 0
+    assert shell("make-lake", "lake", "--rows", 300, "--partitions", 2) == 0
+    before = sorted(p.name for p in Path("lake").iterdir())
+    shell.fails(2, "not overwritten", "predict", "runs/x/model.json", "lake", "--out", "lake", "--overwrite")
+    assert sorted(p.name for p in Path("lake").iterdir()) == before
+    assert shell("predict", "runs/x/model.json", "lake", "--out", "s") == 0
+    assert shell("predict", "runs/x/model.json", "lake", "--out", "s", "--overwrite") == 0
+
+
+def test_laplace_publishes_the_delta_it_was_composed_at(shell: Shell, clinic: Clinic) -> None:
+    pipeline = save(content(clinic, mechanism="laplace", budget={"epsilon": 0.5, "delta": 1e-3}))
+    assert shell("run", pipeline) == 0
+    privacy = json.loads(Path("runs/x/manifest.json").read_text())["privacy"]
+    assert (privacy["epsilon"], privacy["delta"]) == (0.5, 0.0)
+
+
+def test_noise_that_cannot_be_drawn_is_refused_before_anything_is_spent(shell: Shell, clinic: Clinic) -> None:
+    pipeline = save(content(clinic, lattice_bits=26, budget={"epsilon": 1e-3, "delta": 1e-6}))
+    shell.fails(2, "scale", "run", pipeline)
+    assert shell("plan", pipeline) == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "? [a]\n: 1\n",
+        "kind: [a]\n",
+        "learner: {kind: [a]}\n",
+        "x: 2020-13-45\n",
+        "x: " + "[" * 3000,
+        "x: " + "9" * 5000,
+    ],
+)
+def test_odd_yaml_is_one_line(shell: Shell, text: str) -> None:
+    Path("odd.yaml").write_text(text)
+    shell.fails(2, "odd.yaml", "run", "odd.yaml")
+
+
+def test_without_a_command_the_help_is_shown(shell: Shell) -> None:
+    assert shell() == 2
+    assert "Commands:" in shell.err
+    assert len(shell.err.splitlines()) > 10
+
+
+def test_an_unforeseen_error_is_one_line_without_its_text(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    import daskrado.runs.kinds
+
+    def fail(path: object) -> None:
+        raise ZeroDivisionError("patient 17")
+
+    monkeypatch.setattr(daskrado.runs.kinds, "load_job", fail)
+    shell.fails(1, "internal error (ZeroDivisionError)", "plan", "x.yaml")
+    assert "17" not in shell.err
 
 
 def test_debug_shows_a_traceback(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

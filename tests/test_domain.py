@@ -74,7 +74,11 @@ def test_the_digest_depends_on_every_fact_and_not_on_the_order_of_keys() -> None
     ("path", "value", "message"),
     [
         ("norm_bound", KeyError, "norm_bound: missing"),
-        ("norm_bound", 0, "norm_bound: input should be greater than 0"),
+        ("norm_bound", 0, "norm_bound: input should be greater than or equal to 0.000000001"),
+        ("norm_bound", 1e160, "norm_bound: input should be less than or equal to 1000000000"),
+        ("norm_bound", True, "norm_bound must be a number, got True"),
+        ("columns.age.upper", 1e-320, "too large or too close together"),
+        ("columns.age.upper", 1e200, "too large or too close together"),
         ("norm_bound", float("nan"), "norm_bound"),
         ("norm_bound", "big", "got 'big'"),
         ("bounds", 3, "bounds: unknown key"),

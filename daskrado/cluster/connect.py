@@ -71,7 +71,7 @@ def _local(config: ClusterConfig) -> Iterator[Client]:
             n_workers=config.workers or os.cpu_count() or 1,
             threads_per_worker=config.threads,
             memory_limit=config.memory_limit,
-            dashboard_address=":0",
+            dashboard_address="127.0.0.1:0",
             scheduler_kwargs={"dashboard": False},  # no page that shows tasks
             processes=True,
             security=_security(config) or (config.require_encryption or None),  # True: certificates made on the spot
@@ -140,6 +140,9 @@ def _settings(config: ClusterConfig) -> Iterator[None]:
         # Dask makes glibc give memory back after every array: tasks would spend most of their time on page faults.
         "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": 256 << 20,
         "distributed.nanny.pre-spawn-environ.MALLOC_MMAP_THRESHOLD_": 32 << 20,
+        # Un-noised sums and rows stay in memory: nothing is spilled to a disk.
+        "distributed.worker.memory.target": False,
+        "distributed.worker.memory.spill": False,
         "distributed.scheduler.no-workers-timeout": config.no_workers_timeout,
         "distributed.scheduler.worker-ttl": config.worker_ttl,
         "distributed.logging": {"distributed": "critical"},

@@ -106,12 +106,14 @@ def predict(
     """Score a lake with a published model, out of core, into Parquet."""
     from daskrado.cluster import cluster_config, connect
     from daskrado.lake.publish import check_free
-    from daskrado.lake.score import score
+    from daskrado.lake.scan import draft_schema
+    from daskrado.lake.score import SCORED, score
     from daskrado.models import LinearModel
 
-    check_free(out, overwrite=overwrite)
+    check_free(out, overwrite=overwrite, tables=SCORED)
     loaded = LinearModel.load(model)
-    kept = keep or ((loaded.domain.id,) if loaded.domain.id is not None else ())
+    name = loaded.domain.id
+    kept = keep or ((name,) if name is not None and name in draft_schema(lake).names else ())
     with connect(cluster_config(workers, cluster)) as client, progress_bar("score") as progress:
         rows = score(loaded, lake, out, keep=kept, client=client, overwrite=overwrite, progress=progress)
     click.echo(f"{out}: {rows:,} rows scored; as sensitive as the lake they are about")

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyarrow import fs as pafs
 
 from daskrado.errors import DataError, UsageError
-from daskrado.lake.scan import remote
+from daskrado.lake.files import remote
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 

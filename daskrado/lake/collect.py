@@ -91,7 +91,7 @@ class Passes:
             more = f" (and {len(total.problems) - 3} more)" if len(total.problems) > 3 else ""
             raise DataError("; ".join(total.problems[:3]) + more)
         if total.rows != self.lake.rows:
-            raise DataError(f"the lake changed while it was read: {total.rows} rows, {self.lake.rows} in its footers")
+            raise DataError("the lake changed while it was read: another number of rows than in its footers")
         self.done += 1
         return Summary(statistic, self.lattice, total.vector, total.rows)
 
@@ -129,6 +129,7 @@ def open_passes(
     if placed:
         job = replace(job, rows=lake.rows)
     secret = key or SignatureKey.secret()
+    client = None if lake.in_memory else client
     store = RowStore(_memory(client) if memory is None else memory)
     if client is None:
         yield Passes(lake, job, secret, store, None)

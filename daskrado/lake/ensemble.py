@@ -104,7 +104,7 @@ def train(
     gathers them by shard and trains. So memory does not grow with the lake; a larger cluster needs fewer waves.
     """
     report = progress or _silent
-    if client is None:
+    if client is None or lake.in_memory:
         yield Ensemble(course, _train_here(course, lake, report), None)
         return
     held: list[Any] = []

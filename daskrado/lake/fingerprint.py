@@ -36,7 +36,10 @@ class ColumnFacts:
         nulls = statistics.null_count if statistics.has_null_count else None
         if not statistics.has_min_max:
             return cls(nulls, known=nulls == rows)
-        return cls(nulls, statistics.min, statistics.max)
+        try:
+            return cls(nulls, statistics.min, statistics.max)
+        except (OverflowError, ValueError, NotImplementedError):  # a date beyond Python's calendar, an odd type
+            return cls(nulls, known=False)
 
     def __add__(self, other: ColumnFacts) -> ColumnFacts:
         nulls = None if self.nulls is None or other.nulls is None else self.nulls + other.nulls
@@ -67,6 +70,8 @@ def fingerprint(rows: int, files: Sequence[dict[str, ColumnFacts]]) -> str:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, bool | int | float):
-        return repr(float(value))
+    try:
+        return repr(float(value))  # 1, 1.0 and the folder name "1" are the same fact
+    except (TypeError, ValueError, OverflowError):
+        pass
     return value.hex() if isinstance(value, bytes) else str(value)

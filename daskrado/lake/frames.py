@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -26,7 +27,7 @@ class FramePartition:
     """A slice of a frame: ``content`` is an Arrow table, or a Dask partition that becomes one."""
 
     name: str
-    content: pa.Table | Delayed
+    content: pa.Table | Delayed = field(repr=False)
     rows: int
     identity: str
 
@@ -42,7 +43,7 @@ def open_frame(source: Any, domain: Domain, *, label: bool = True, ids: bool = F
     columns = needed_columns(domain, label=label, ids=ids)
     if isinstance(source, pd.DataFrame):
         _check_columns(source.columns, columns)
-        table = to_arrow(source)
+        table = to_arrow(source, columns)
         facts = [_facts(table)]
         slices = [table.slice(at, _SLICE_ROWS) for at in range(0, table.num_rows, _SLICE_ROWS)]
         parts = [FramePartition(f"slice {i}", part, part.num_rows, f"slice-{i}") for i, part in enumerate(slices)]
@@ -51,7 +52,8 @@ def open_frame(source: Any, domain: Domain, *, label: bool = True, ids: bool = F
         import dask
 
         _check_columns(source.columns, columns)
-        tables = [dask.delayed(to_arrow)(part) for part in source.to_delayed()]
+        convert = dask.delayed(partial(to_arrow, need=columns))
+        tables = [convert(part) for part in source.to_delayed()]
         described = dask.compute(*[dask.delayed(_describe)(table) for table in tables])
         facts = [d[1] for d in described]
         schemas = [d[2] for d in described]
@@ -75,16 +77,28 @@ def open_frame(source: Any, domain: Domain, *, label: bool = True, ids: bool = F
                 raise DataError(f"DataFrame: column {name!r} {problem}")
             policy = domain.columns[name].fill if name in domain.columns else None
             if fact[name].nulls and policy is None:
-                raise DataError(f"DataFrame: column {name!r} holds {fact[name].nulls} nulls, and its policy is error")
+                raise DataError(f"DataFrame: column {name!r} holds nulls, and its null policy is error")
     return Lake(tuple(parts), rows, size, fingerprint(rows, facts), schemas[0])
 
 
-def to_arrow(frame: pd.DataFrame) -> pa.Table:
-    """A pandas frame as an Arrow table; as everywhere in pandas, NaN stands for a missing value."""
-    return pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata()
+def to_arrow(frame: pd.DataFrame, need: Sequence[str]) -> pa.Table:
+    """A pandas frame as an Arrow table; as everywhere in pandas, NaN stands for a missing value.
+
+    A column that is not needed and has no one type is left out. Arrow's own words are not: they may quote a cell.
+    """
+    arrays = {}
+    for name in map(str, frame.columns):
+        try:
+            arrays[name] = pa.Array.from_pandas(frame[name])
+        except (pa.ArrowException, OverflowError, KeyError):
+            if name in need:
+                raise DataError(f"DataFrame: column {name!r} holds values of several types") from None
+    return pa.table(arrays)
 
 
 def _check_columns(have: Any, need: Sequence[str]) -> None:
+    if not have.is_unique:
+        raise DataError(f"DataFrame: column {have[have.duplicated()][0]!r} is there twice")
     missing = [name for name in need if name not in have]
     if missing:
         raise DataError(f"DataFrame: column {missing[0]!r} is missing (it has {', '.join(map(str, have[:20]))})")

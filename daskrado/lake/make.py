@@ -20,6 +20,7 @@ from daskrado.lake.publish import new_folder
 _BLOCK = 8192
 _ROW_GROUP = 1 << 17
 NAMED = 12
+_MADE = frozenset({"patient_id", "site", "readmitted"})
 
 _COLUMNS: dict[str, dict[str, Any]] = {
     "age": {"kind": "numeric", "lower": 18, "upper": 95},
@@ -61,7 +62,7 @@ def make_lake(
             raise UsageError(f"--{name} must be at least {least}, got {value}")
     if partitions > rows:
         raise UsageError(f"--partitions {partitions} is more than --rows {rows}")
-    with new_folder(path, overwrite=overwrite) as folder:
+    with new_folder(path, overwrite=overwrite, tables=_MADE) as folder:
         edges = np.linspace(0, rows, partitions + 1).astype(int)
         for number in range(partitions):
             _write_part(
@@ -86,7 +87,7 @@ def _write_part(path: Path, start: int, stop: int, features: int, seed: int) -> 
             if at == stop or sum(table.num_rows for table in held) >= _ROW_GROUP:
                 table = pa.concat_tables(held)
                 if writer is None:
-                    writer = pq.ParquetWriter(path, table.schema, compression="zstd")
+                    writer = pq.ParquetWriter(path, table.schema, compression="zstd", write_page_checksum=True)
                 writer.write_table(table, row_group_size=_ROW_GROUP)
                 held = []
     finally:

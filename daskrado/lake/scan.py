@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import fnmatch
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs as pafs
 
-from daskrado.domain import Domain
+from daskrado.domain import CategoricalColumn, Domain, NumericColumn
 from daskrado.encoding import needed_columns, type_problem
 from daskrado.errors import DataError, UsageError
+from daskrado.lake.files import LakeFile, find_files, first_line
 from daskrado.lake.fingerprint import ColumnFacts, fingerprint
 
 _SPLIT_BYTES = 256 << 20  # a file larger than this is read by several tasks
-_HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 @dataclass(frozen=True)
@@ -38,6 +35,7 @@ class ParquetPartition:
     size: int
     modified: int
     hive: tuple[tuple[str, str | None], ...] = ()
+    hive_types: dict[str, pa.DataType] = field(default_factory=dict, hash=False)
 
     @property
     def identity(self) -> str:
@@ -54,17 +52,16 @@ class ParquetPartition:
         stored = [name for name in columns if name not in hive]
         try:
             with self.filesystem.open_input_file(self.path) as source:
-                file = pq.ParquetFile(source, pre_buffer=False)
+                file = pq.ParquetFile(source, pre_buffer=False, page_checksum_verification=True)
                 for group in self.row_groups:
                     table = file.read_row_group(group, columns=stored, use_threads=False)
-                    for name in columns:
-                        if name in hive:
-                            table = table.append_column(
-                                name, pa.repeat(pa.scalar(hive[name], pa.string()), len(table))
-                            )
+                    for name, value in self.hive:
+                        if name in columns:
+                            column = pa.repeat(pa.scalar(value, pa.string()), table.num_rows)
+                            table = table.append_column(name, column.cast(self.hive_types[name]))
                     yield group, table
         except (pa.ArrowException, OSError) as error:
-            raise DataError(f"{self.path}: cannot be read as Parquet ({_first_line(error)})") from error
+            raise DataError(f"{self.path}: cannot be read as Parquet ({first_line(error)})") from error
 
 
 @dataclass(frozen=True)
@@ -83,6 +80,11 @@ class Lake:
     def __repr__(self) -> str:
         return f"<Lake of {len(self.partitions)} partitions>"
 
+    @property
+    def in_memory(self) -> bool:
+        """Whether the rows are in this process already: then they stay here, and are never put into tasks."""
+        return any(isinstance(getattr(part, "content", None), pa.Table) for part in self.partitions)
+
 
 def open_lake(
     source: Any, domain: Domain, *, label: bool = True, ids: bool = False, columns: Sequence[str] | None = None
@@ -100,7 +102,7 @@ def open_lake(
     files = find_files(source)
     columns = needed_columns(domain, label=label, ids=ids) if columns is None else columns
     with ThreadPoolExecutor(8) as pool:
-        footers = list(pool.map(_read_footer, files))
+        footers = list(pool.map(partial(_read_footer, domain), files))
     problems = [problem for footer in footers for problem in footer_problems(footer, domain, columns)]
     if problems:
         more = f" (and {len(problems) - 3} more)" if len(problems) > 3 else ""
@@ -117,22 +119,19 @@ def open_lake(
     )
 
 
+def require_columns(source: Any, columns: Sequence[str]) -> None:
+    """Refuse a lake in which some file lacks one of these columns."""
+    for file in find_files(source) if columns else ():
+        schema = _read_footer(None, file).schema
+        for name in columns:
+            if name not in schema.names:
+                raise UsageError(f"{file.path}: there is no column {name!r} to keep")
+
+
 def draft_schema(source: Any) -> pa.Schema:
     """The columns of a lake from its first footer, hive columns included: no row is read."""
     files = find_files(source)
-    return _read_footer(files[0]).schema
-
-
-@dataclass(frozen=True)
-class LakeFile:
-    """One file of a lake, before its footer is read."""
-
-    name: str
-    path: str
-    filesystem: pafs.FileSystem
-    size: int
-    modified: int
-    hive: tuple[tuple[str, str | None], ...]
+    return _read_footer(None, files[0]).schema
 
 
 @dataclass(frozen=True)
@@ -169,6 +168,7 @@ class Footer:
             size=self.file.size,
             modified=self.file.modified,
             hive=self.file.hive,
+            hive_types={name: self.schema.field(name).type for name, _ in self.file.hive},
         )
         return [
             make(name=self.file.name, row_groups=tuple(batch), rows=sum(self.group_rows[g] for g in batch))
@@ -191,113 +191,26 @@ def footer_problems(footer: Footer, domain: Domain, columns: Sequence[str]) -> l
         may_be_null = name in domain.columns and domain.columns[name].fill is not None
         nulls = footer.facts[name].nulls if name in footer.facts else None
         if nulls and not may_be_null:
-            found.append(f"{where} holds {nulls} nulls, and its null policy is error")
+            found.append(f"{where} holds nulls, and its null policy is error")
     return found
 
 
-def find_files(source: Any) -> list[LakeFile]:
-    """The Parquet files of an address or a list of addresses, in name order. Hidden and ``_`` files are skipped."""
-    if isinstance(source, list | tuple):
-        if not source:
-            raise UsageError("the list of lake files is empty")
-        found = [replace(file, name=file.path) for item in source for file in find_files(item)]
-        names = [file.path for file in found]
-        if len(set(names)) < len(names):
-            raise UsageError(f"the lake lists {next(n for n in names if names.count(n) > 1)} twice")
-        return found
-    address = os.fspath(source)
-    if "://" in address:
-        filesystem, path = remote(address)
-    else:
-        filesystem, path = pafs.LocalFileSystem(), str(Path(address).absolute())
-    if any(mark in path for mark in "*?["):
-        files = _glob(filesystem, path)
-    else:
-        try:
-            info = filesystem.get_file_info(path)
-        except OSError as error:
-            raise DataError(f"{address}: cannot be reached ({_first_line(error)})") from error
-        if info.type == pafs.FileType.NotFound:
-            raise DataError(f"{address}: no such file or directory")
-        if info.type == pafs.FileType.File:
-            files = [(Path(path).name, info)]
-        else:
-            found_infos = filesystem.get_file_info(pafs.FileSelector(path, recursive=True))
-            files = [
-                (os.path.relpath(i.path, path), i)
-                for i in found_infos
-                if i.type == pafs.FileType.File and _is_data(os.path.relpath(i.path, path))
-            ]
-    if not files:
-        raise DataError(f"{address}: no Parquet file found")
-    files.sort(key=lambda pair: pair[0])
-    return [LakeFile(name, info.path, filesystem, info.size, info.mtime_ns or 0, _hive(name)) for name, info in files]
-
-
-def _glob(filesystem: pafs.FileSystem, pattern: str) -> list[tuple[str, pafs.FileInfo]]:
-    parts = pattern.split("/")
-    fixed = next(i for i, part in enumerate(parts) if any(mark in part for mark in "*?["))
-    base = "/".join(parts[:fixed]) or "/"
-    selector = pafs.FileSelector(base, recursive=True, allow_not_found=True)
-    return [
-        (os.path.relpath(info.path, base), info)
-        for info in filesystem.get_file_info(selector)
-        if info.type == pafs.FileType.File
-        and _matches(info.path.split("/"), parts)
-        and not _is_hidden(os.path.relpath(info.path, base))
-    ]
-
-
-def _matches(path: list[str], pattern: list[str]) -> bool:
-    """Shell matching part by part; ``**`` stands for any number of folders."""
-    if not pattern:
-        return not path
-    if pattern[0] == "**":
-        return any(_matches(path[i:], pattern[1:]) for i in range(len(path) + 1))
-    return bool(path) and fnmatch.fnmatchcase(path[0], pattern[0]) and _matches(path[1:], pattern[1:])
-
-
-def _is_data(relative: str) -> bool:
-    return not _is_hidden(relative) and relative.endswith((".parquet", ".pq", ".parq"))
-
-
-def _is_hidden(relative: str) -> bool:
-    return any(part.startswith((".", "_")) and "=" not in part for part in relative.split("/"))
-
-
-def _hive(relative: str) -> tuple[tuple[str, str | None], ...]:
-    pairs = [part.split("=", 1) for part in relative.split("/")[:-1] if "=" in part]
-    return tuple((key, None if value == _HIVE_NULL else unquote(value)) for key, value in pairs)
-
-
-def remote(address: str) -> tuple[pafs.FileSystem, str]:
-    """The filesystem of an address such as ``s3://bucket/path``, by pyarrow or else by fsspec, and the path on it."""
-    try:
-        return pafs.FileSystem.from_uri(address)  # type: ignore[no-any-return]
-    except (pa.ArrowException, ValueError, OSError):
-        pass
-    import fsspec
-
-    try:
-        filesystem, path = fsspec.core.url_to_fs(address)
-    except (ImportError, ValueError) as error:
-        raise UsageError(f"{address}: no filesystem for this address ({_first_line(error)})") from error
-    return pafs.PyFileSystem(pafs.FSSpecHandler(filesystem)), path
-
-
-def _read_footer(file: LakeFile) -> Footer:
+def _read_footer(domain: Domain | None, file: LakeFile) -> Footer:
     try:
         with file.filesystem.open_input_file(file.path) as source:
             parquet = pq.ParquetFile(source)
             schema = parquet.schema_arrow
             metadata = parquet.metadata
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{file.path}: is not a readable Parquet file ({_first_line(error)})") from error
+        raise DataError(f"{file.path}: is not a readable Parquet file ({first_line(error)})") from error
+    repeated = [name for name in schema.names if schema.names.count(name) > 1]
+    if repeated:
+        raise DataError(f"{file.path}: column {repeated[0]!r} is there twice")
     facts = _column_facts(metadata)
     for name, value in file.hive:
         if name in schema.names:
             raise DataError(f"{file.path}: column {name!r} is both in the file and in its folder's name")
-        schema = schema.append(pa.field(name, pa.string()))
+        schema = schema.append(pa.field(name, _hive_type(domain, name)))
         facts[name] = ColumnFacts.constant(value, metadata.num_rows)
     groups = [metadata.row_group(g) for g in range(metadata.num_row_groups)]
     return Footer(
@@ -307,6 +220,16 @@ def _read_footer(file: LakeFile) -> Footer:
         group_bytes=tuple(group.total_byte_size for group in groups),
         facts=facts,
     )
+
+
+def _hive_type(domain: Domain | None, name: str) -> pa.DataType:
+    """A folder's name is text; where the Domain wants a number, it is read as one."""
+    column = domain.columns.get(name) if domain is not None else None
+    if isinstance(column, NumericColumn):
+        return pa.float64()
+    if isinstance(column, CategoricalColumn) and not isinstance(column.values[0], str | bool):
+        return pa.int64()
+    return pa.string()
 
 
 def _column_facts(metadata: pq.FileMetaData) -> dict[str, ColumnFacts]:
@@ -322,11 +245,6 @@ def _column_facts(metadata: pq.FileMetaData) -> dict[str, ColumnFacts]:
                 facts[chunk.path_in_schema] + fact if chunk.path_in_schema in facts else fact
             )
     return facts
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip().splitlines()
-    return text[0] if text else type(error).__name__
 
 
 def _describe(source: Any) -> str:

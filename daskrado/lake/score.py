@@ -13,10 +13,10 @@ from distributed import Client, as_completed
 from daskrado.encoding import needed_columns
 from daskrado.errors import DataError, UsageError
 from daskrado.lake.publish import new_folder
-from daskrado.lake.scan import open_lake
+from daskrado.lake.scan import open_lake, require_columns
 from daskrado.models import LinearModel
 
-ADDED = ("margin", "predicted")
+SCORED = frozenset({"margin", "predicted"})
 
 
 def score(
@@ -37,9 +37,10 @@ def score(
     for name in keep:
         if name not in lake.schema.names:
             raise UsageError(f"--keep {name}: the lake has no such column")
-        if name in ADDED:
+        if name in SCORED:
             raise UsageError(f"--keep {name}: scoring writes a column of that name")
-    with new_folder(out, overwrite=overwrite) as folder:
+    require_columns(source, keep)
+    with new_folder(out, overwrite=overwrite, tables=SCORED) as folder:
         jobs = [(part, str(folder / f"part-{i:05d}.parquet")) for i, part in enumerate(lake.partitions)]
         if client is None:
             outcomes = (_score_part(model, part, keep, path) for part, path in jobs)

@@ -136,11 +136,11 @@ def _class_indices(
         column = column.cast(column.type.value_type)
     wanted = value_set(classes, column.type)
     if wanted is None:
-        problems.append(Problem(name, f"is {column.type}, but the classes are {list(classes)}", 0))
+        problems.append(Problem(name, f"is {column.type}, but the classes are {list(classes)}"))
         return np.zeros(0, dtype=np.int64)
     index = pc.index_in(column, value_set=wanted)
     if index.null_count:
-        problems.append(Problem(name, f"label outside {list(classes)}", index.null_count))
+        problems.append(Problem(name, f"label outside {list(classes)}"))
         return np.zeros(0, dtype=np.int64)
     return np.asarray(index.to_numpy()).astype(np.int64)
 

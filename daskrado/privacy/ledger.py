@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
@@ -87,6 +88,24 @@ class Ledger:
                 "INSERT INTO limits (dataset, relation, epsilon, delta, set_at) VALUES (?, ?, ?, ?, ?)", values
             )
         return limit
+
+    def set_first_limit(
+        self, dataset: str, relations: Sequence[Relation | str], epsilon: Amount, delta: Amount
+    ) -> bool:
+        """Set the same limit under ``relations`` if ``dataset`` has none under any relation; whether it did.
+
+        One transaction: a limit that the owner sets at the same moment is never replaced.
+        """
+        name, kinds = _dataset(dataset), [_relation(relation) for relation in relations]
+        limit = Limit(exact_epsilon(epsilon), exact_delta(delta, zero=True))
+        with ledger_file.transaction(self._path, self._timeout) as connection:
+            if connection.execute("SELECT 1 FROM limits WHERE dataset = ?", (name,)).fetchone() is not None:
+                return False
+            connection.executemany(
+                "INSERT INTO limits (dataset, relation, epsilon, delta, set_at) VALUES (?, ?, ?, ?, ?)",
+                [(name, kind, decimal_text(limit.epsilon), decimal_text(limit.delta), _now()) for kind in kinds],
+            )
+        return True
 
     def limit(self, dataset: str, relation: Relation | str) -> Limit | None:
         """The limit in force, or None."""

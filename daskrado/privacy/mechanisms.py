@@ -44,7 +44,7 @@ class Mechanism(ABC):
 
     def __init__(self, target: Target, scale: float) -> None:
         self.target = target
-        self.scale = scale  # of the noise on the normalised joint vector
+        self.scale = scale * (1 + 2.0**-40)  # of the noise on the normalised joint vector; rounding never lowers it
         self._used = False
 
     @property

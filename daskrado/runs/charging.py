@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,10 +39,8 @@ def void_unless_spent(ledger: Ledger, *grants: Grant) -> Iterator[None]:
 def set_first_limit(ledger: Ledger, config: LedgerConfig, dataset: str, *relations: Relation) -> tuple[str, ...]:
     """Set the pipeline's first limit on a data set that has none under any relation, and say so."""
     first = config.first_limit
-    if first is None or ledger.has_limits(dataset):
+    if first is None or not ledger.set_first_limit(dataset, relations, first.epsilon, first.delta):
         return ()
-    for relation in relations:
-        ledger.set_limit(dataset, relation, first.epsilon, first.delta)
     amount = f"epsilon {first.epsilon:g}, delta {first.delta:g}"
     return tuple(f"first limit of {dataset!r} under {relation}: {amount}" for relation in relations)
 
@@ -77,3 +76,13 @@ class Clock:
             yield
         finally:
             self.seconds[stage] = round(time.perf_counter() - start, 2)
+
+
+def published_seconds(seconds: dict[str, float], *, rows_public: bool) -> dict[str, float]:
+    """Stage times for artefacts: as measured where the number of rows is public, else the next power of ten.
+
+    The exact time of a pass over the lake tells how many rows it has.
+    """
+    if rows_public:
+        return dict(seconds)
+    return {stage: 10.0 ** max(0, math.ceil(math.log10(max(value, 1e-9)))) for stage, value in seconds.items()}

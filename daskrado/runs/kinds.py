@@ -93,7 +93,7 @@ def load_job(path: str | Path) -> Job:
     """Read a pipeline file and hand it to its kind of job."""
     content = read_yaml(path)
     kind = content.pop("kind", "learn") if isinstance(content, dict) else "learn"
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         raise UsageError(f"{path}: kind {kind!r} is unknown; allowed: {', '.join(KINDS)}")
     module, _, name = KINDS[kind].partition(":")
     job: type[Job] = getattr(import_module(module), name)

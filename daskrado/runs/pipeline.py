@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, StrictBool, field_validator, model_validator
 
 from daskrado.cluster import ClusterConfig
 from daskrado.domain import BooleanColumn, Domain, Frozen, parse
@@ -178,7 +178,7 @@ class Pipeline(Frozen):
     lake: Any
     domain: Domain
     output: str
-    private: bool = True
+    private: StrictBool = True
     protect: Protect | None = None
     budget: Budget | None = None
     ledger: LedgerConfig = LedgerConfig()
@@ -196,7 +196,7 @@ class Pipeline(Frozen):
         if isinstance(content, dict) and "statistic" not in content:
             learner = content.get("learner", {"kind": "moments"})
             kind = learner.get("kind") if isinstance(learner, dict) else getattr(learner, "kind", None)
-            if kind in _FITS:
+            if isinstance(kind, str) and kind in _FITS:
                 return {**content, "statistic": {"kind": _FITS[kind][0]}}
         return content
 
@@ -228,6 +228,9 @@ class Pipeline(Frozen):
             return
         if self.protect is None or self.budget is None:
             raise ValueError("protect and budget are missing; a baseline without protection says private: false")
+        first = self.ledger.first_limit
+        if first is not None and first.delta == 0 and self.budget.delta > 0 and self.mechanism != "laplace":
+            raise ValueError("ledger.first_limit needs a delta above 0 to cover gaussian noise")
         if self.protect.feature is not None:
             column = self.domain.columns.get(self.protect.feature)
             if not isinstance(column, BooleanColumn):

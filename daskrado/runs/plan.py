@@ -87,14 +87,16 @@ def make_plan(pipeline: Pipeline) -> Plan:
         protect, budget = pipeline.protect, pipeline.budget
         target = Target(statistic, lattice, protect.relation, protect.rows_per_unit)
         chosen = mechanism(pipeline.noise, target, budget.epsilon, budget.delta)
-        total = compose([chosen.event], budget.delta)
+        chosen.noise_std()  # a scale that cannot be drawn is refused here, not after the budget is spent
+        delta = budget.delta if pipeline.noise == "gaussian" else 0.0
+        total = compose([chosen.event], delta)
         statement = PrivacyStatement(
             private=True,
             relation=protect.relation,
             unit=protect.unit,
             rows_per_unit=protect.rows_per_unit,
             epsilon=min(float(total.epsilon), budget.epsilon),
-            delta=budget.delta if pipeline.noise == "gaussian" else 0.0,
+            delta=delta,
             mechanism=chosen.name,
             theorem=chosen.theorem,
             accountant=total.method,

@@ -12,6 +12,7 @@ import daskrado
 from daskrado.learners.iterative import Learned
 from daskrado.models import write_text
 from daskrado.privacy.accountant import event_to_json
+from daskrado.runs.charging import published_seconds
 from daskrado.runs.page import Section, bars, render_page
 from daskrado.runs.plan import Plan, forecast, hint
 from daskrado.statement import PrivacyStatement
@@ -49,7 +50,7 @@ def manifest(result: RunResult) -> dict[str, Any]:
         "domain_sha256": plan.pipeline.domain.digest(),
         "features": plan.pipeline.domain.width,
         "rows": result.rows,
-        "seconds": result.seconds,
+        "seconds": _seconds(result),
         "notes": list(result.notes),
     }
 
@@ -150,5 +151,9 @@ def _made(plan: Plan, result: RunResult) -> list[tuple[str, str]]:
         ("learner", plan.learner.name + details),
         ("rows", f"{result.rows:,}" if result.rows is not None else "secret under this relation"),
         ("domain", f"{plan.pipeline.domain.width} features, sha256 {plan.pipeline.domain.digest()[:16]}…"),
-        ("seconds", ", ".join(f"{stage} {value:g}" for stage, value in result.seconds.items())),
+        ("seconds, at most", ", ".join(f"{stage} {value:g}" for stage, value in _seconds(result).items())),
     ]
+
+
+def _seconds(result: RunResult) -> dict[str, float]:
+    return published_seconds(result.seconds, rows_public=result.rows is not None)

@@ -24,7 +24,14 @@ from daskrado.privacy.accountant import PureEvent, event_to_json
 from daskrado.privacy.ledger import Grant, Ledger
 from daskrado.rado_set import RadoSet, noise_of, rados_of
 from daskrado.release import Release, release, release_noised_rows, release_without_privacy
-from daskrado.runs.charging import Clock, budget_facts, opened_ledger, set_first_limit, void_unless_spent
+from daskrado.runs.charging import (
+    Clock,
+    budget_facts,
+    opened_ledger,
+    published_seconds,
+    set_first_limit,
+    void_unless_spent,
+)
 from daskrado.runs.job import Progress
 from daskrado.runs.pipeline import RadoBoostChoice, default_ledger
 from daskrado.runs.rados.pipeline import FixedSupportSet, NoisyEdgesSet, RadosPipeline, SummedSet
@@ -311,6 +318,8 @@ def manifest(result: RadosResult) -> dict[str, Any]:
             for made in result.sets
         ],
         "budgets": list(result.budgets),
-        "seconds": result.seconds,
+        "seconds": published_seconds(
+            result.seconds, rows_public=all(made.rados.rows is not None for made in result.sets)
+        ),
         "notes": list(result.notes),
     }
