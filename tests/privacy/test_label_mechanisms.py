@@ -114,7 +114,7 @@ def test_an_audit_finds_the_published_scale_and_not_the_repaired_one():
     assert audit(x, repaired.grid_scale(repaired.target.statistic.blocks[0]), 1200) <= alpha
     published = 2.0 / alpha * 2**BITS
     assert 2 * np.abs(x[0]).sum() / published == pytest.approx(5 * alpha, rel=0.01)
-    assert audit(x, published, 1200) > 1.2 * alpha
+    assert audit(x, published, 3000) > alpha
 
 
 def test_a_planted_scale_is_caught():
