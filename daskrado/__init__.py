@@ -5,10 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Domain", "LinearModel", "Relation", "RunResult", "fit", "open_teachers", "run_teachers"]
+__all__ = [
+    "Domain",
+    "LinearModel",
+    "Relation",
+    "RunResult",
+    "fit",
+    "fit_bags",
+    "fit_labels",
+    "open_teachers",
+    "run_teachers",
+]
 
 if TYPE_CHECKING:
-    from daskrado.api import fit, open_teachers, run_teachers
+    from daskrado.api import fit, fit_bags, fit_labels, open_teachers, run_teachers
     from daskrado.domain import Domain
     from daskrado.models import LinearModel
     from daskrado.relations import Relation
@@ -20,6 +30,8 @@ _HOMES = {
     "Relation": "daskrado.relations",
     "RunResult": "daskrado.runs.job",
     "fit": "daskrado.api",
+    "fit_bags": "daskrado.api",
+    "fit_labels": "daskrado.api",
     "open_teachers": "daskrado.api",
     "run_teachers": "daskrado.api",
 }

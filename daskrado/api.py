@@ -9,7 +9,12 @@ from typing import Any
 
 from daskrado.cluster import ClusterConfig, cluster_config
 from daskrado.domain import Domain, parse
+from daskrado.losses import Loss
 from daskrado.runs.job import RunResult, run
+from daskrado.runs.labels.access import LabelRun, load_pipeline
+from daskrado.runs.labels.bag_job import run_bags
+from daskrado.runs.labels.config import BagPipeline, LabelPipeline
+from daskrado.runs.labels.job import run_labels
 from daskrado.runs.pipeline import make_pipeline
 from daskrado.runs.teachers.config import TeachersPipeline, load_teachers
 from daskrado.runs.teachers.job import TeachersResult
@@ -82,6 +87,47 @@ def fit(
         content["protect"] = {"relation": relation, "unit": unit, "rows_per_unit": rows_per_unit, "feature": feature}
         content["budget"] = {"epsilon": epsilon, "delta": delta}
     return run(make_pipeline(**content), overwrite=overwrite, progress=progress, write=output is not None)
+
+
+def fit_labels(
+    pipeline: LabelPipeline | Mapping[str, Any] | str | Path,
+    *,
+    loss: Loss | None = None,
+    ledger: str | Path | None = None,
+    write: bool = False,
+    overwrite: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> LabelRun:
+    """Learn where only the labels are secret, weak or missing: a ``labels`` pipeline, as a file or as its keys.
+
+    The lake may also be a pandas or a Dask DataFrame. ``loss`` replaces the pipeline's by any linear-odd loss, such
+    as ``UserLoss(function)``. ``result.learned`` holds the model, the released mean operator and its bounds.
+
+    Sensitivity
+        Of the mean operator under a flipped label: twice the largest L1 or L2 norm of the public rows, measured.
+    """
+    return run_labels(
+        load_pipeline(LabelPipeline, pipeline),
+        loss=loss,
+        ledger_path=ledger,
+        write=write,
+        overwrite=overwrite,
+        progress=progress,
+    )
+
+
+def fit_bags(
+    pipeline: BagPipeline | Mapping[str, Any] | str | Path,
+    *,
+    ledger: str | Path | None = None,
+    write: bool = False,
+    overwrite: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> LabelRun:
+    """Learn from bags of rows and their label proportions: a ``bags`` pipeline, as a file or as its keys."""
+    return run_bags(
+        load_pipeline(BagPipeline, pipeline), ledger_path=ledger, write=write, overwrite=overwrite, progress=progress
+    )
 
 
 def open_teachers(

@@ -197,7 +197,7 @@ def against_flips(train: label_data.DataSet, test: label_data.DataSet, repeats: 
 
 
 def failing_homogeneity(repeats: int) -> dict[str, Any]:
-    """Four regions of five bags: rows and the share of positives differ by region, which Mean Map takes for classes."""
+    """Four regions of five bags: rows and shares of positives differ by region; Mean Map takes that for classes."""
     found: dict[str, list[float]] = {}
     for seed in range(repeats):
         draw = np.random.default_rng(seed)

@@ -10,6 +10,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+import daskrado
 from daskrado.cli import cli
 from daskrado.domain import Domain, parse
 from daskrado.encoding import encode_table
@@ -19,7 +20,8 @@ from daskrado.lake.scan import open_lake
 from daskrado.lattice import Lattice
 from daskrado.learners.alternating import alternate, lake_bags
 from daskrado.learners.linear_odd import ArrayFeatures, fit_mean
-from daskrado.losses_odd import make_odd_loss
+from daskrado.losses import Huber
+from daskrado.losses_odd import UserLoss, make_odd_loss
 from daskrado.privacy.ledger import Ledger
 from daskrado.relations import Relation
 from daskrado.runs.kinds import load_job
@@ -432,8 +434,20 @@ def test_committed_pipelines_plan_and_run(name, tmp_path, monkeypatch):
     assert {p.name for p in (tmp_path / "out").iterdir()} == {"model.json", "manifest.json", "report.html"}
 
 
-def test_domain_without_intercept_and_wide_strings_work(lake, tmp_path):
-    """A frame in memory is a lake too."""
+def test_from_python_with_a_loss_of_ones_own(lake, tmp_path):
+    path, domain, table = lake
+    keys = {"dataset": "clinic", "lake": str(path), "domain": domain, "output": str(tmp_path / "o"), "private": False}
+    plain = daskrado.fit_labels(keys).learned.model.weights
+    own = daskrado.fit_labels(keys, loss=UserLoss(lambda z: np.logaddexp(0, -z), lambda z: -1 / (1 + np.exp(z))))
+    np.testing.assert_allclose(own.learned.model.weights, plain, atol=2e-4)
+    bags = daskrado.fit_bags({**keys, "kind": "bags", "bags": "ward", "proportions": shares(table)}, write=True)
+    assert (tmp_path / "o/model.json").exists()
+    assert bags.learned.rows == ROWS
+    with pytest.raises(UsageError, match="linear-odd"):
+        daskrado.fit_labels(keys, loss=Huber(0.5))
+
+
+def test_a_frame_in_memory_is_a_lake_too(lake):
     _, domain, table = lake
     plain = Domain.model_validate({**domain.model_dump(), "intercept": 0.0})
     frame = table.to_pandas()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
 
 from daskrado.cluster import ClusterConfig
+from daskrado.domain import parse, read_yaml
 from daskrado.lake.publish import new_folder
 from daskrado.lake.scan import Lake
 from daskrado.privacy.ledger import Grant, Ledger
@@ -21,6 +24,9 @@ from daskrado.runs.labels.learn import Learned, label_mechanism, label_statement
 from daskrado.runs.labels.report import write_labels
 from daskrado.statement import PrivacyStatement
 from daskrado.statistics.base import Statistic, Summary
+
+AnyModel = TypeVar("AnyModel", bound=BaseModel)
+PipelineT = TypeVar("PipelineT", bound=LabelBase)
 
 
 @dataclass(frozen=True)
@@ -110,7 +116,18 @@ def publish(result: LabelRun, pipeline: LabelBase, title: str, *, overwrite: boo
         )
 
 
-def changed(pipeline: Any, cluster: ClusterConfig | None, output: str | None) -> Any:
+def load_pipeline(kind: type[PipelineT], pipeline: PipelineT | Mapping[str, Any] | str | Path) -> PipelineT:
+    """A label pipeline from a file or from its keys; ``kind`` in either is left out of account."""
+    if isinstance(pipeline, kind):
+        return pipeline
+    where = str(pipeline) if isinstance(pipeline, str | Path) else "pipeline"
+    content = read_yaml(pipeline) if isinstance(pipeline, str | Path) else pipeline
+    if isinstance(content, Mapping):
+        content = {key: value for key, value in content.items() if key != "kind"}
+    return parse(kind, content, where)
+
+
+def changed(pipeline: AnyModel, cluster: ClusterConfig | None, output: str | None) -> AnyModel:
     """A pipeline with another cluster or output."""
     changes: dict[str, Any] = {}
     if cluster is not None:

@@ -13,7 +13,7 @@ from daskrado.losses import Loss
 from daskrado.losses_odd import make_odd_loss
 from daskrado.privacy.events import MAX_EPSILON
 from daskrado.relations import Relation
-from daskrado.runs.pipeline import Budget, LedgerConfig, Pipeline
+from daskrado.runs.pipeline import Budget, LedgerConfig, checked_lake, loaded_domain
 from daskrado.statistics.base import Groups
 
 Noise = Literal["laplace", "l2_gamma", "gaussian"]
@@ -126,8 +126,8 @@ class LabelBase(Frozen):
     lattice_bits: int = Field(default=20, ge=4, le=24)
     cluster: ClusterConfig = ClusterConfig()
 
-    _read_domain = field_validator("domain", mode="before")(Pipeline._read_domain.__func__)  # type: ignore[attr-defined]
-    _check_lake = field_validator("lake")(Pipeline._check_lake.__func__)  # type: ignore[attr-defined]
+    _read_domain = field_validator("domain", mode="before")(loaded_domain)
+    _check_lake = field_validator("lake")(checked_lake)
 
     @property
     def lattice(self) -> Lattice:

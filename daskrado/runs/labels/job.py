@@ -17,6 +17,7 @@ from daskrado.lake.publish import check_free
 from daskrado.lake.scan import Lake
 from daskrado.learners import supervision as weak
 from daskrado.learners.linear_odd import LakeFeatures, fit_mean
+from daskrado.losses import Loss
 from daskrado.privacy.ledger import Ledger
 from daskrado.privacy.mechanisms import Mechanism
 from daskrado.release import Release
@@ -46,6 +47,7 @@ def run_labels(
     ledger_path: str | Path | None = None,
     progress: Progress | None = None,
     write: bool = True,
+    loss: Loss | None = None,
 ) -> LabelRun:
     """Reserve, measure the public features, release the mean operator once, learn, publish."""
     if write:
@@ -76,7 +78,7 @@ def run_labels(
         with labels.charged(loosest_means(domain.width, lattice, strata)):
             released, chosen, measured = release_means()
         mean, stretch, extras = _estimate(pipeline, released, measured, lake, client)
-        loss = pipeline.loss.build()
+        loss = loss or pipeline.loss.build()
         with clock("learn"):
             features = LakeFeatures(passes, strata, progress)
             fit = fit_mean(features, loss, mean, pipeline.strength)
