@@ -86,6 +86,7 @@ KINDS = {
     "labels": "daskrado.runs.labels.job:LabelJob",
     "bags": "daskrado.runs.labels.bag_job:BagJob",
     "queries": "daskrado.runs.measure.queries:QueriesJob",
+    "margins": "daskrado.runs.measure.margins:MarginsJob",
 }
 
 

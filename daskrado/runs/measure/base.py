@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -20,7 +20,7 @@ from daskrado.privacy.accountant import Event, event_to_json
 from daskrado.privacy.ledger import Grant, Ledger
 from daskrado.runs.charging import opened_ledger, set_first_limit, void_unless_spent
 from daskrado.runs.page import Section, render_page
-from daskrado.runs.pipeline import Budget, LedgerConfig, Protect, default_ledger
+from daskrado.runs.pipeline import Budget, LedgerConfig, Protect, checked_lake, default_ledger, loaded_domain
 from daskrado.runs.report import privacy_sections
 from daskrado.statement import PrivacyStatement
 
@@ -38,10 +38,8 @@ class MeasurePipeline(Frozen):
     ledger: LedgerConfig = LedgerConfig()
     cluster: ClusterConfig = ClusterConfig()
 
-    @field_validator("domain", mode="before")
-    @classmethod
-    def _read_domain(cls, value: Any) -> Any:
-        return Domain.load(value) if isinstance(value, str | Path) else value
+    _read_domain = field_validator("domain", mode="before")(loaded_domain)
+    _check_lake = field_validator("lake")(checked_lake)
 
     @model_validator(mode="after")
     def _check_privacy(self) -> MeasurePipeline:
@@ -50,6 +48,11 @@ class MeasurePipeline(Frozen):
         if self.private and (self.protect is None or self.budget is None):
             raise ValueError("protect and budget are missing; exact figures without protection say private: false")
         return self
+
+    def changed(self, cluster: ClusterConfig | None, output: str | None) -> Self:
+        """The same pipeline on other workers or with another output folder."""
+        changes = {"cluster": cluster, "output": output}
+        return self.model_copy(update={key: value for key, value in changes.items() if value is not None})
 
     @property
     def ledger_path(self) -> Path:
