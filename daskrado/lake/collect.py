@@ -264,6 +264,8 @@ def _reduce(job: Job, lake: Lake, client: Client, report: Progress, stages: list
 
 def _raise(future: Any) -> None:
     """What went wrong, by its kind only: the text of an unforeseen error might quote a row."""
+    if future.status != "error":
+        raise ClusterError("the scheduler was lost while it worked on the lake")
     error = future.exception()
     if isinstance(error, DataError):
         raise error
@@ -319,9 +321,21 @@ class _KeyPlugin(WorkerPlugin):  # type: ignore[misc]
         return "<key plugin>"
 
 
+def _register(client: Client, plugin: _KeyPlugin) -> None:
+    """Again if a worker dies while it is being told: the scheduler forgets nobody, and telling twice does no harm."""
+    for attempt in range(RETRIES + 1):
+        try:
+            client.register_plugin(plugin)
+        except CommClosedError as error:
+            if attempt == RETRIES:
+                raise ClusterError("the scheduler or its workers were lost as the work began") from error
+        else:
+            return
+
+
 @contextlib.contextmanager
 def _key_on_workers(client: Client, ticket: str, material: bytes, store: RowStore) -> Iterator[None]:
-    client.register_plugin(_KeyPlugin(ticket, material, store))
+    _register(client, _KeyPlugin(ticket, material, store))
     try:
         yield
     finally:

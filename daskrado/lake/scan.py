@@ -45,9 +45,7 @@ class ParquetPartition:
 
     def tables(self, columns: Sequence[str]) -> Iterator[tuple[int, pa.Table]]:
         """Yield (row group, table) with the wanted columns; a file changed since the scan is a DataError."""
-        info = self.filesystem.get_file_info(self.path)
-        if (info.size, info.mtime_ns or 0) != (self.size, self.modified):
-            raise DataError(f"{self.path}: changed or vanished while the run was reading the lake")
+        self._check_unchanged()
         hive = dict(self.hive)
         stored = [name for name in columns if name not in hive]
         try:
@@ -61,7 +59,14 @@ class ParquetPartition:
                             table = table.append_column(name, column.cast(self.hive_types[name]))
                     yield group, table
         except (pa.ArrowException, OSError) as error:
+            self._check_unchanged()
             raise DataError(f"{self.path}: cannot be read as Parquet ({first_line(error)})") from error
+        self._check_unchanged()  # what was overwritten while it was read may be half old, half new
+
+    def _check_unchanged(self) -> None:
+        info = self.filesystem.get_file_info(self.path)
+        if (info.size, info.mtime_ns or 0) != (self.size, self.modified):
+            raise DataError(f"{self.path}: changed or vanished while the run was reading the lake")
 
 
 @dataclass(frozen=True)
