@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import re
@@ -19,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from distributed import LocalCluster
 
 import daskrado
 import daskrado.runs.job
@@ -62,37 +64,67 @@ def observed(monkeypatch: pytest.MonkeyPatch) -> Observed:
     return Observed(monkeypatch)
 
 
+NURSERY = """
+import asyncio, os, sys
+import distributed, daskrado.lake.collect
+
+async def live(address):
+    async with distributed.Worker(address, nthreads=1, memory_limit="1GiB", dashboard=False) as worker:
+        await worker.finished()
+
+for address in sys.stdin:
+    if os.fork() == 0:
+        os.close(0)
+        asyncio.run(live(address.strip()))
+        os._exit(0)
+"""
+
+
+class Nursery:
+    """Worker processes without a nanny: forked from one that has imported everything, so that they start at once."""
+
+    def __init__(self, cluster: Any) -> None:
+        self.client = cluster.get_client()
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", NURSERY], stdin=subprocess.PIPE, text=True, env=os.environ
+        )
+
+    def fill(self, count: int) -> list[int]:
+        """Start workers until there are ``count``; returns their process ids."""
+        assert self.process.stdin is not None
+        here = len(self.client.scheduler_info(n_workers=-1)["workers"])
+        self.process.stdin.write(f"{self.client.scheduler.address}\n" * (count - here))
+        self.process.stdin.flush()
+        self.client.wait_for_workers(count, timeout=60)
+        return sorted(self.client.run(os.getpid, on_error="ignore").values())
+
+
 @pytest.fixture(scope="module")
-def three_workers() -> Iterator[Any]:
-    with connect(ClusterConfig(kind="local", workers=3)) as client:
-        yield client
+def nursery() -> Iterator[Nursery]:
+    with LocalCluster(n_workers=0, dashboard_address=":0", silence_logs=logging.CRITICAL) as cluster:
+        born = Nursery(cluster)
+        with born.client:
+            yield born
+    born.process.communicate()
 
 
 @pytest.mark.cluster
 def test_workers_killed_at_random_moments_change_no_bit_and_cost_one_charge(
-    clinic: Clinic, own_ledger: Path, observed: Observed, three_workers: Any
+    clinic: Clinic, own_ledger: Path, observed: Observed, nursery: Nursery
 ) -> None:
     path, domain = clinic(60_000, 30)
     fit(path, domain, workers=0)
-    there = ClusterConfig(kind="scheduler", address=three_workers.scheduler.address)
+    there = ClusterConfig(kind="scheduler", address=nursery.client.scheduler.address)
     moments = random.Random(20)
-    before = set(three_workers.run(os.getpid).values())
     for _ in range(20):
-        now = set(three_workers.run(os.getpid, on_error="ignore").values())
-        settled = sorted(now & before) or sorted(now)  # Dask gives up a worker that dies while it starts
-        before = now
-        victim = threading.Timer(moments.uniform(0.0, 0.5), _kill, [moments.choice(settled)])
+        pids = nursery.fill(3)
+        victim = threading.Timer(moments.uniform(0.0, 0.5), os.kill, [moments.choice(pids), signal.SIGKILL])
         victim.start()
         fit(path, domain, cluster=there)
         victim.join()
-        three_workers.wait_for_workers(2, timeout=60)
     assert len(observed.sums) == 21
     assert all(np.array_equal(observed.sums[0], found) for found in observed.sums)
     assert states(own_ledger) == ["spent"] * 21
-
-
-def _kill(pid: int) -> None:
-    os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.cluster
