@@ -24,6 +24,7 @@ from daskrado.lake.teachers import (
     facts,
     pick_aside,
     piece,
+    same,
     split_rows,
     train_group,
     vote,
@@ -31,7 +32,7 @@ from daskrado.lake.teachers import (
 from daskrado.statistics.rados import mix
 from daskrado.statistics.votes import Votes
 
-WAVE_BYTES = 256 << 20  # encoded rows that a worker may hold between reading and training
+WAVE_BYTES = 64 << 20  # encoded rows that a worker may hold between reading and training
 
 
 class Ensemble:
@@ -51,8 +52,8 @@ class Ensemble:
         if self._client is None:
             ballots = [vote(group, part, queries, classes) for group, part in self._pairs()]
             return Votes(add_ballots(ballots).counts)
-        shared = self._client.scatter(queries, broadcast=False, hash=False)
         mark = secrets.token_hex(6)
+        shared = self._client.submit(same, queries, key=f"daskrado-queries-{mark}", pure=False)
         level = [
             self._client.submit(
                 vote, group, part, shared, classes, key=f"daskrado-vote-{mark}-{i}", retries=RETRIES, pure=False
@@ -74,10 +75,11 @@ class Ensemble:
             depth += 1
         try:
             return Votes(level[0].result().counts)
-        except BaseException:
+        except Exception as error:  # its text may come from a learner that has seen rows
+            raise ClusterError(f"the votes could not be gathered: {type(error).__name__}") from None
+        finally:
             with contextlib.suppress(Exception):
                 self._client.cancel(level, force=True)
-            raise
 
     def error_units(self) -> int:
         """Sum over teachers of the share that each gets wrong on the next shard of its group, in ERROR_UNITs.
@@ -108,12 +110,13 @@ def train(
         yield Ensemble(course, _train_here(course, lake, report), None)
         return
     held: list[Any] = []
+    others: list[Any] = []
     try:
-        _train_on(client, course, lake, report, held)
+        _train_on(client, course, lake, report, held, others)
         yield Ensemble(course, held, client)
     finally:
         with contextlib.suppress(Exception):
-            client.cancel(held, force=True)
+            client.cancel([*others, *held], force=True)
 
 
 def waves(course: Course, rows: int, workers: int) -> list[list[int]]:
@@ -143,9 +146,12 @@ def _train_here(course: Course, lake: Lake, report: Progress) -> list[Trained]:
     return trained
 
 
-def _train_on(client: Client, course: Course, lake: Lake, report: Progress, held: list[Any]) -> None:
+def _train_on(
+    client: Client, course: Course, lake: Lake, report: Progress, held: list[Any], others: list[Any]
+) -> None:
     groups, mark, done, rows = course.groups(), secrets.token_hex(6), 0, 0
-    shared = client.scatter(course, broadcast=False, hash=False)
+    # A task, not scattered data: if the worker that holds it dies, it is made again.
+    shared = client.submit(same, course, key=f"daskrado-course-{mark}", pure=False)
     workers = max(1, len(client.scheduler_info()["workers"]))
     for number, wave in enumerate(waves(course, lake.rows, workers)):
         chosen = [groups[i] for i in wave]
@@ -184,10 +190,11 @@ def _train_on(client: Client, course: Course, lake: Lake, report: Progress, held
             reports.append(fact)
             del pieces
         del splits
+        others[:] = reports
         for future in as_completed(reports):
             if future.status == "error":
                 error = future.exception()
-                raise ClusterError(f"a task failed {RETRIES + 1} times: {type(error).__name__}") from error
+                raise ClusterError(f"a task failed {RETRIES + 1} times: {type(error).__name__}") from None
             found, _, problems = future.result()
             if problems:
                 _complain(problems)

@@ -1,6 +1,7 @@
 """Teachers: disjoint shards, one record reaches one teacher, the same votes wherever and however the rows lie."""
 
-from collections.abc import Iterator
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client
 
+from daskrado.cluster import ClusterConfig, connect
 from daskrado.domain import Domain, parse
 from daskrado.errors import DataError, UsageError
 from daskrado.lake import ensemble
@@ -44,11 +46,9 @@ def frame() -> pd.DataFrame:
     return pd.DataFrame({"record": np.arange(ROWS) * 7 + 5, **{f"x{i}": x[:, i] for i in range(3)}, "y": y})
 
 
-@pytest.fixture(scope="module")
-def client() -> Iterator[Client]:
-    local = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, processes=True)
-    with local as cluster, Client(cluster) as connected:
-        yield connected
+@pytest.fixture
+def client(two_workers: Client) -> Client:
+    return two_workers
 
 
 @pytest.fixture(scope="module")
@@ -182,6 +182,28 @@ def test_votes_do_not_depend_on_partitions_order_workers_or_waves(
     assert len(waves(plan, ROWS, 1)) > 3
     assert (count(lake, queries) == wanted).all()
     assert (count(lake, queries, client=client) == wanted).all()
+
+
+def test_votes_survive_the_death_of_a_worker(tmp_path: Path, frame: pd.DataFrame, queries: np.ndarray) -> None:
+    plan = course()
+    lake = open_lake(write(tmp_path / "lake", frame, 4), plan.domain, ids=True)
+    with connect(ClusterConfig(kind="local", workers=2)) as client, train(plan, lake, client=client) as teachers:
+        assert client is not None
+        os.kill(next(iter(client.run(os.getpid).values())), signal.SIGKILL)
+        assert (teachers.votes(queries).counts == count(frame, queries)).all()
+
+
+def test_ctrl_c_while_training_leaves_the_cluster_usable(frame: pd.DataFrame, client: Client, tmp_path: Path) -> None:
+    plan = course()
+    lake = open_lake(write(tmp_path / "lake", frame, 3), plan.domain, ids=True)
+
+    def interrupt(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), train(plan, lake, client=client, progress=interrupt):
+        raise AssertionError
+    with train(plan, lake, client=client) as teachers:
+        assert teachers.votes(np.zeros((1, plan.domain.width))).counts.sum() == TEACHERS
 
 
 def test_a_dask_frame_is_a_lake(frame: pd.DataFrame, queries: np.ndarray, client: Client) -> None:

@@ -394,6 +394,18 @@ def test_unusable_rows_give_the_grant_back(folder: Path, tmp_path: Path) -> None
     assert [entry.state for entry in entries] == [State.VOID]
 
 
+def test_ctrl_c_while_training_gives_the_grant_back(folder: Path, tmp_path: Path) -> None:
+    def interrupt(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        daskrado.run_teachers(content(folder, tmp_path), progress=interrupt, write=True)
+    entries = Ledger.open(tmp_path / "ledger.sqlite").entries("clinic")
+    assert [entry.state for entry in entries] == [State.VOID]
+    assert not (tmp_path / "out").exists()
+    assert daskrado.run_teachers(content(folder, tmp_path)).counts["answered"] == 300
+
+
 def test_nothing_private_in_what_is_written(folder: Path, tmp_path: Path) -> None:
     daskrado.run_teachers(content(folder, tmp_path), write=True)
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
