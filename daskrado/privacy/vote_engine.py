@@ -72,6 +72,11 @@ class VoteEngine:
         return self._owner.ledger
 
     @property
+    def run(self) -> str:
+        """The run that opened or resumed it."""
+        return self._owner.run
+
+    @property
     def grant(self) -> Grant:
         """What pays for the answers."""
         return self._grant
@@ -115,16 +120,8 @@ class VoteEngine:
         ``vote`` gives the votes on the queries at some positions; it is called for new queries only. A query asked
         before gets its old answer back, at no cost.
         """
-        places: dict[str, int] = {}
-        for at, digest in enumerate(digests):
-            if digest not in self._answers:
-                places.setdefault(digest, at)
+        places = self._new_queries(digests)
         names = list(places)
-        if names and len(names) > self.left:
-            raise UsageError(
-                f"{len(names)} new queries, but the engine of {self._owner.dataset!r} has {self.left} left of "
-                f"{self.answering.terms.queries}; ask fewer, or open the next engine (answers.engine) with more"
-            )
         for start in range(0, len(names), BATCH):
             if not self.answering.halted:
                 self._answer(names[start : start + BATCH], places, vote)
@@ -133,6 +130,24 @@ class VoteEngine:
             self._keep({name: UNANSWERED for name in names if name not in self._answers})
             self._journal.note({"finished": True})
         return np.array([self._answers.get(digest, UNANSWERED) for digest in digests], dtype=np.int64)
+
+    def check(self, digests: Sequence[str]) -> None:
+        """Refuse more new queries than are left, before anything is trained for them."""
+        if self._answering is not None:
+            self._new_queries(digests)
+
+    def _new_queries(self, digests: Sequence[str]) -> dict[str, int]:
+        """The first place of each query that has no answer yet."""
+        places: dict[str, int] = {}
+        for at, digest in enumerate(digests):
+            if digest not in self._answers:
+                places.setdefault(digest, at)
+        if places and len(places) > self.left:
+            raise UsageError(
+                f"{len(places)} new queries, but the engine of {self._owner.dataset!r} has {self.left} left of "
+                f"{self.answering.terms.queries}; ask fewer, or open the next engine (answers.engine) with more"
+            )
+        return places
 
     def _answer(self, batch: list[str], places: dict[str, int], vote: Callable[[NDArray[np.int64]], Votes]) -> None:
         votes = vote(np.array([places[name] for name in batch], dtype=np.int64))

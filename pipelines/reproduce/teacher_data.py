@@ -155,10 +155,11 @@ def _covertype(rows: int) -> tuple[pd.DataFrame, Domain]:
 
 
 def _realisable(rows: int) -> tuple[pd.DataFrame, Domain]:
-    """Labels are a halfspace of ten features, without noise."""
+    """Labels are a halfspace of ten features, without noise; rows within half a deviation of it are left out."""
     draw = np.random.default_rng(7)
-    x = np.clip(draw.normal(size=(rows, 10)), -3, 3)
     direction = np.array([1.0, -1.0, 0.8, -0.8, 0.6, -0.6, 0.4, -0.4, 0.2, 0.2])
+    x = np.clip(draw.normal(size=(2 * rows, 10)), -3, 3)
+    x = x[np.abs(x @ direction) > 0.5 * np.linalg.norm(direction)][:rows]
     frame = pd.DataFrame({f"x{i}": x[:, i] for i in range(10)})
     frame["y"] = np.where(x @ direction > 0, "yes", "no")
     return frame, _domain(("y", "yes", "no"), {f"x{i}": _numeric(-3, 3) for i in range(10)}, 4.0)

@@ -32,18 +32,30 @@ from daskrado.runs.teachers.plan import TeachersPlan, check_rows, make_plan, wit
 class Session:
     """Ask, look at the answers, ask again: queries may depend on earlier answers."""
 
-    def __init__(self, plan: TeachersPlan, engine: VoteEngine, notes: tuple[str, ...], run: str) -> None:
+    def __init__(
+        self,
+        plan: TeachersPlan,
+        engine: VoteEngine,
+        lake: Lake,
+        client: Any,
+        stack: contextlib.ExitStack,
+        progress: Progress | None,
+        notes: tuple[str, ...],
+    ) -> None:
         self.plan = plan
         self.engine = engine
         self.notes = notes
-        self.run = run
         self.clock = Clock()
         self.error_rate: float | None = None
-        self._lake: Lake | None = None
-        self._client: Any = None
-        self._progress: Progress | None = None
-        self._stack = contextlib.ExitStack()
+        self._lake = lake
+        self._client = client
+        self._stack = stack
+        self._progress = progress
         self._ensemble: Ensemble | None = None
+        if plan.pipeline.estimate_epsilon is None:
+            engine.use(answering(plan.pipeline.answers.mechanism, plan.pipeline.terms(), engine.state_path))
+        elif engine.released_error is not None:
+            self._calibrate(engine.released_error)
 
     def __repr__(self) -> str:
         return f"<Session with {self.plan.pipeline.teachers.count} teachers of {self.plan.pipeline.dataset!r}>"
@@ -59,6 +71,7 @@ class Session:
         digests = [_digest(row) for row in x]
         if self.engine.known(digests):
             return self.engine.ask(digests, _never)
+        self.engine.check(digests)
         self._get_ready()
         with self.clock("answer"):
             return self.engine.ask(digests, lambda at: self._teachers().votes(x[at]))
@@ -71,7 +84,6 @@ class Session:
     def aside(self) -> NDArray[np.float64]:
         """The label-private queries: features of rows kept aside, at most as many as the engine answers."""
         with self.clock("aside"):
-            assert self._lake is not None
             return rows_aside(self._course(), self._lake, self.plan.pipeline.answers.queries, client=self._client)
 
     def _course(self) -> Course:
@@ -80,7 +92,6 @@ class Session:
 
     def _teachers(self) -> Ensemble:
         if self._ensemble is None:
-            assert self._lake is not None
             with self.clock("train"):
                 self._ensemble = self._stack.enter_context(
                     train(self._course(), self._lake, client=self._client, progress=self._progress)
@@ -93,16 +104,21 @@ class Session:
         teachers = self._teachers()
         if pipeline.estimate_epsilon is not None and self.error_rate is None:
             measure, epsilon = teachers.error_units, pipeline.estimate_epsilon
-            self.calibrate(
+            self._calibrate(
                 self.engine.error_rate(measure, ERROR_UNIT, pipeline.teachers.count, pipeline.changed, epsilon)
             )
 
-    def calibrate(self, error: float) -> None:
+    def _calibrate(self, error: float) -> None:
         """Set the mechanism from a released error rate."""
         pipeline = self.plan.pipeline
         self.error_rate = error
         terms = pipeline.terms(with_refusals(pipeline, error))
         self.engine.use(answering(pipeline.answers.mechanism, terms, self.engine.state_path))
+
+    @property
+    def run(self) -> str:
+        """The run under which the ledger knows this session."""
+        return self.engine.run
 
     def budget(self) -> dict[str, Any]:
         """The state of the budget."""
@@ -126,20 +142,13 @@ def open_session(
     check_rows(pipeline, lake.rows)
     relation = pipeline.protect.relation
     notes = set_first_limit(ledger, pipeline.ledger, pipeline.dataset, relation)
-    run = uuid.uuid4().hex
-    owner = Owner(ledger, pipeline.dataset, relation, plan.statement.theorem, lake.fingerprint, run)
+    theorem, run = plan.statement.theorem, uuid.uuid4().hex
+    owner = Owner(ledger, pipeline.dataset, relation, theorem, lake.fingerprint, run)
     with open_engine(owner, pipeline.facts(), plan.event) as engine:
-        session = Session(plan, engine, notes, run)
-        if pipeline.estimate_epsilon is None:
-            engine.use(answering(pipeline.answers.mechanism, pipeline.terms(), engine.state_path))
-        elif engine.released_error is None:
+        if pipeline.estimate_epsilon is not None:
             engine.reserve_error_rate(pipeline.estimate_epsilon)
-        else:
-            session.calibrate(engine.released_error)
-        session._lake, session._progress = lake, progress
-        with connect(pipeline.cluster, lake.size) as client, session._stack:
-            session._client = client
-            yield session
+        with connect(pipeline.cluster, lake.size) as client, contextlib.ExitStack() as stack:
+            yield Session(plan, engine, lake, client, stack, progress, notes)
 
 
 def fitting(pipeline: TeachersPipeline, queries: pa.Table | pd.DataFrame) -> pa.Table:
