@@ -140,12 +140,15 @@ class OutputPerturbation:
 
     def learn(self, session: Session, facts: Facts) -> Learned:
         """Solve, spend, draw once."""
-        ridge = self.ridge(facts)
-        found = _solve(Objective(self.loss, ridge, facts.rows), session, self._tolerance(facts))
+        found = _solve(Objective(self.loss, self.ridge(facts), facts.rows), session, self._tolerance(facts))
         session.spend()
+        return self.release(found, facts)
+
+    def release(self, found: Solution, facts: Facts) -> Learned:
+        """Draw the noise. Every call is a release of its own and costs epsilon."""
         scale = self._scale(facts)
         weights = _noisy(_usable(found), self._step(facts), scale)
-        details = _described(self.loss, ridge) | {"noise_length": scale * facts.width}
+        details = _described(self.loss, self.ridge(facts)) | {"noise_length": scale * facts.width}
         return Learned(weights, details, {"weights": scale * math.sqrt(facts.width + 1)})
 
 

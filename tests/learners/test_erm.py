@@ -1,0 +1,252 @@
+"""Private minimisers in whole runs: what they cost, what they hide, how they fail."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest, kstest
+
+import daskrado
+from daskrado.domain import Domain
+from daskrado.errors import BudgetError, DataError, UsageError
+from daskrado.lake.collect import open_passes
+from daskrado.lake.scan import open_lake
+from daskrado.lattice import Lattice
+from daskrado.learners import erm
+from daskrado.learners.auto import Auto
+from daskrado.learners.erm import Erm, ObjectivePerturbation, OutputPerturbation
+from daskrado.learners.gradient import PrivateGradient
+from daskrado.learners.iterative import Session, noise_to_signal
+from daskrado.learners.solver import Objective, Solution, minimise
+from daskrado.learners.tuning import Tuning
+from daskrado.losses import Huber, Logistic, Square
+from daskrado.privacy.accountant import ApproximateEvent, PureEvent, ZcdpEvent, zcdp_rho
+from daskrado.privacy.ledger import Ledger, State
+from daskrado.privacy.perturbation import Facts, output_scale
+from daskrado.relations import Relation
+
+Clinic = Callable[..., tuple[Path, Domain]]
+PRIVATE = {"relation": "replace_one", "first_limit": (30, 1e-3)}
+
+
+def facts_of(domain: Domain, rows: int, epsilon: float = 1.0, delta: float = 0.0) -> Facts:
+    return Facts(rows, domain.width, domain.norm_bound, Relation.REPLACE_ONE, epsilon, delta)
+
+
+def session(path: Path, domain: Domain) -> Any:
+    return open_passes(open_lake(path, domain), domain, Lattice(domain.norm_bound))
+
+
+def test_output_noise_has_the_l2_gamma_law_and_not_one_of_another_scale(clinic: Clinic) -> None:
+    """200 releases of one minimiser: their distances from it are Gamma(d, scale), rejected at 2/3 and 3/2 of it."""
+    path, domain = clinic(3000, 3)
+    facts, learner = facts_of(domain, 3000), OutputPerturbation(Logistic(), 0.05)
+    with session(path, domain) as passes:
+        exact = minimise(Objective(Logistic(), 0.05, 3000), passes, 1e-9)
+        spent: list[int] = []
+        drawn = [learner.learn(Session(passes, lambda: spent.append(1)), facts).weights for _ in range(200)]
+    assert len(spent) == 200
+    scale = output_scale(Logistic(), 0.05, facts, 1.0, 1e-9 * domain.norm_bound)
+    assert scale == pytest.approx(2 * domain.norm_bound / (3000 * 0.05), rel=1e-4)
+    lengths = [float(np.linalg.norm(w - exact.weights)) for w in drawn]
+    assert kstest(lengths, "gamma", args=(domain.width, 0, scale)).pvalue > 1e-4
+    for wrong in (2 / 3, 3 / 2):
+        assert kstest(lengths, "gamma", args=(domain.width, 0, wrong * scale)).pvalue < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("learner", "budget", "event"),
+    [
+        ({"kind": "output_perturbation"}, (1.0, 0.0), PureEvent(1.0)),
+        ({"kind": "objective_perturbation", "noise": "gamma"}, (1.0, 1e-6), PureEvent(1.0)),
+        ({"kind": "objective_perturbation"}, (1.0, 1e-6), ApproximateEvent(1.0, 1e-6)),
+        ({"kind": "gradient", "steps": 5}, (1.0, 1e-6), ZcdpEvent(zcdp_rho(1.0, 1e-6))),
+    ],
+)
+def test_a_run_spends_exactly_its_event_and_publishes_public_facts(
+    clinic: Clinic, tmp_path: Path, own_ledger: Path, learner: dict[str, Any], budget: tuple[float, float], event: Any
+) -> None:
+    path, domain = clinic(3000, 3)
+    result = daskrado.fit(
+        path,
+        domain,
+        dataset="c",
+        learner=learner,
+        epsilon=budget[0],
+        delta=budget[1],
+        output=tmp_path / "o",
+        **PRIVATE,
+    )
+    entries = Ledger.open(own_ledger).entries()
+    assert [(e.state, e.event) for e in entries] == [(State.SPENT, event)]
+    statement = result.plan.statement
+    assert statement.epsilon is not None
+    assert statement.epsilon <= budget[0] * (1 + 1e-12)
+    manifest = json.loads((tmp_path / "o" / "manifest.json").read_text())
+    assert set(manifest["seconds"]) == {"scan"}  # how long the solver took depends on the rows
+    assert not {"passes", "gradient_norm", "risk"} & set(result.model.details)
+    if learner["kind"] != "gradient":
+        assert any("idealised" in text for text in statement.assumptions)
+    assert (tmp_path / "o" / "report.html").read_text().count("Noise against signal") >= 1
+
+
+def test_the_exact_minimiser_says_it_is_not_private(clinic: Clinic) -> None:
+    path, domain = clinic(3000, 3)
+    result = daskrado.fit(path, domain, dataset="c", learner={"kind": "erm"}, private=False)
+    assert not result.model.statement.private
+    assert result.model.details["gradient_norm"] <= 1e-9 * domain.norm_bound
+    with pytest.raises(UsageError, match="erm adds no noise"):
+        daskrado.fit(path, domain, dataset="c", learner={"kind": "erm"}, epsilon=1.0, **PRIVATE)
+
+
+def test_an_uncertified_minimiser_is_replaced_by_zero_and_raises_nothing(
+    clinic: Clinic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, domain = clinic(3000, 3)
+
+    def fails(objective: Objective, *args: Any, **options: Any) -> Solution:
+        return Solution(np.full(domain.width, 1e3), 0.0, 1.0, False, 1, 5, 3000)
+
+    monkeypatch.setattr(erm, "minimise", fails)
+    with session(path, domain) as passes:
+        for learner in (OutputPerturbation(Logistic(), 0.1), ObjectivePerturbation(Logistic(), 0.1)):
+            weights = learner.learn(Session(passes, lambda: None), facts_of(domain, 3000)).weights
+            assert np.abs(weights).max() < 10  # noise alone
+
+
+def test_one_class_is_an_error_for_a_baseline_and_nothing_to_tell_for_a_private_run(clinic: Clinic) -> None:
+    path, domain = clinic(3000, 3)
+    table = open_lake(path, domain).partitions[0]
+    frame = next(table.tables([*domain.columns, "readmitted"]))[1].to_pandas()
+    frame["readmitted"] = "yes"
+    domain = domain.model_copy(update={"id": None})
+    with pytest.raises(DataError, match="every row has the label 'yes'"):
+        daskrado.fit(frame, domain, dataset="c", learner={"kind": "erm"}, private=False)
+    for kind in ("output_perturbation", "objective_perturbation"):
+        made = daskrado.fit(frame, domain, dataset="c", learner={"kind": kind}, epsilon=5.0, **PRIVATE)
+        assert made.model.weights.shape == (domain.width,)
+
+
+def test_a_refused_budget_reads_nothing_and_a_failed_read_gives_the_grant_back(
+    clinic: Clinic, own_ledger: Path, tmp_path: Path
+) -> None:
+    path, domain = clinic(3000, 3)
+    options = PRIVATE | {"first_limit": (0.5, 1e-6)}
+    with pytest.raises(BudgetError):
+        daskrado.fit(path, domain, dataset="c", learner={"kind": "objective_perturbation"}, epsilon=1.0, **options)
+    bad = domain.model_copy(update={"label": domain.label.model_copy(update={"negative": "never"})})
+    with pytest.raises(DataError, match="label outside"):
+        daskrado.fit(path, bad, dataset="c", learner={"kind": "output_perturbation"}, epsilon=0.4, **options)
+    assert [e.state for e in Ledger.open(own_ledger).entries()] == [State.VOID]
+
+
+def test_gradient_learns_and_its_noise_is_that_of_the_composed_gaussian(clinic: Clinic) -> None:
+    path, domain = clinic(20_000, 2)
+    facts = facts_of(domain, 20_000, 1.0, 1e-6)
+    plan = PrivateGradient(steps=60).schedule(facts)
+    assert plan.noise == pytest.approx(2 * math.sqrt(60 / (2 * zcdp_rho(1.0, 1e-6))))
+    exact = daskrado.fit(path, domain, dataset="c", learner={"kind": "erm"}, private=False)
+    noisy = daskrado.fit(
+        path, domain, dataset="c", learner={"kind": "gradient", "steps": 60}, epsilon=1.0, delta=1e-6, **PRIVATE
+    )
+    partition = open_lake(path, domain).partitions[0]
+    table = next(partition.tables([*domain.columns, "readmitted"]))[1]
+    truth = np.array(table["readmitted"].to_pylist()) == "yes"
+    wrong = [float(((m.model.margins(table) >= 0) != truth).mean()) for m in (exact, noisy)]
+    assert wrong[1] < wrong[0] + 0.03
+    assert wrong[1] < min(truth.mean(), 1 - truth.mean()) - 0.05
+
+
+def test_gradient_tells_neighbours_apart_no_better_than_it_says(clinic: Clinic) -> None:
+    """An attack on a noisy gradient with a good threshold: its lower bound on epsilon stays below epsilon."""
+    from daskrado.privacy.noise import discrete_gaussian
+
+    epsilon, delta, runs = 1.0, 1e-2, 3000
+    facts = Facts(10, 1, 1.0, Relation.REPLACE_ONE, epsilon, delta)
+    noise = PrivateGradient(steps=1).schedule(facts).noise
+    unit = 2.0**-36
+    outcomes = []
+    for side in (1.0, -1.0):
+        sums = np.full(runs, round(side / unit), dtype=np.int64)
+        outcomes.append(discrete_gaussian(sums, noise / unit) * unit)
+    threshold = 1.0
+    hits, false = int((outcomes[0] > threshold).sum()), int((outcomes[1] > threshold).sum())
+    low = binomtest(hits, runs).proportion_ci(0.99).low
+    high = binomtest(false, runs).proportion_ci(0.99).high
+    assert math.log((low - delta) / high) <= epsilon
+    # Positive control: a third of the noise would be caught.
+    weak = [
+        discrete_gaussian(np.full(runs, round(s / unit), dtype=np.int64), noise / unit / 3) * unit for s in (1, -1)
+    ]
+    hits, false = int((weak[0] > threshold).sum()), int((weak[1] > threshold).sum())
+    low, high = binomtest(hits, runs).proportion_ci(0.99).low, binomtest(false, runs).proportion_ci(0.99).high
+    assert math.log((low - delta) / high) > epsilon
+
+
+def test_plan_explains_auto_and_reads_no_row(clinic: Clinic) -> None:
+    _, domain = clinic(3000, 3)
+    lines = dict(Auto().forecast(facts_of(domain, 50_000, 1.0, 1e-6)))
+    assert "least forecast excess loss" in lines["chooses"]
+    pure = Auto().chosen(facts_of(domain, 50_000, 1.0))
+    assert pure.name in ("objective_perturbation", "output_perturbation")
+
+
+def test_more_budget_and_more_rows_never_forecast_more_excess(clinic: Clinic) -> None:
+    _, domain = clinic(3000, 3)
+    base = facts_of(domain, 20_000, 0.3, 1e-6)
+    for learner in (OutputPerturbation(), ObjectivePerturbation(), PrivateGradient(), Auto()):
+        here = learner.excess(base)
+        assert learner.excess(replace(base, epsilon=1.0)) < here
+        assert learner.excess(replace(base, rows=100_000)) < here
+
+
+@pytest.mark.parametrize(
+    ("learner", "options", "said"),
+    [
+        ({"kind": "objective_perturbation", "regularisation": 0}, {}, "must be above 0 for a private fit"),
+        ({"kind": "output_perturbation", "loss": "square"}, {}, "no bound on its slope"),
+        ({"kind": "gradient"}, {"epsilon": 1.0}, "needs budget.delta"),
+        ({"kind": "gradient"}, {"epsilon": 0.001, "delta": 1e-6}, "rows would do"),
+        ({"kind": "output_perturbation"}, {"epsilon": 0.001}, "too small for 3,000 rows"),
+        ({"kind": "output_perturbation", "loss": "hinge"}, {}, "loss"),
+        ({"kind": "auto"}, {"relation": "add_remove"}, "needs rows"),
+        ({"kind": "tuning", "grid": [{"kind": "output_perturbation"}] * 12}, {"epsilon": 0.1}, "at most"),
+        ({"kind": "tuning", "grid": [{"kind": "output_perturbation"}]}, {}, "at least 2"),
+    ],
+)
+def test_bad_input_is_one_line_that_helps(
+    clinic: Clinic, own_ledger: Path, learner: dict[str, Any], options: dict[str, Any], said: str
+) -> None:
+    path, domain = clinic(3000, 3)
+    with pytest.raises(UsageError, match=said) as caught:
+        daskrado.fit(path, domain, dataset="c", learner=learner, **({"epsilon": 1.0} | PRIVATE | options))
+    assert "\n" not in str(caught.value)
+    assert not own_ledger.exists() or not Ledger.open(own_ledger).entries()
+
+
+def test_the_rows_and_the_epsilon_that_would_do_really_do(clinic: Clinic) -> None:
+    _, domain = clinic(3000, 3)
+    facts = facts_of(domain, 3000, 0.005)
+    with pytest.raises(UsageError, match="too small") as caught:
+        OutputPerturbation().guarantee(facts)
+    words = str(caught.value).split()
+    epsilon = float(words[words.index("or") - 1])
+    rows = int(words[words.index("or") + 1].replace(",", ""))
+    assert noise_to_signal(replace(facts, epsilon=epsilon)) <= 1
+    assert noise_to_signal(replace(facts, rows=rows)) <= 1
+    assert noise_to_signal(replace(facts, rows=rows - 2)) > 1
+
+
+def test_square_loss_is_refused_where_it_is_built() -> None:
+    with pytest.raises(UsageError, match="no bound on its slope"):
+        PrivateGradient(Square())
+    with pytest.raises(UsageError, match="adds no noise"):
+        Erm().guarantee(Facts(10, 2, 1.0, Relation.REPLACE_ONE, 1.0))
+    assert Tuning((OutputPerturbation(Huber()), ObjectivePerturbation(Huber()))).name == "tuning"
