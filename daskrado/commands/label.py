@@ -33,6 +33,8 @@ def label_keys(path: Path) -> None:
 @click.option("--delta", default=0.0, show_default=True, type=float, help="Only with gaussian noise.")
 @click.option("--noise", default="laplace", show_default=True, type=click.Choice(["laplace", "l2_gamma", "gaussian"]))
 @click.option("--loss", default="logistic", show_default=True, help="A linear-odd loss.")
+@click.option("--rho", default=None, type=float, help="Of the loss absolute.")
+@click.option("--generator", default=None, help="Of the loss proper.")
 @click.option("--address", default=None, help="Where the provider can read the features, if not its own copy.")
 @click.option("--key", required=True, type=click.Path(path_type=Path), help="The learner's private key.")
 @click.option("--out", required=True, type=click.Path(path_type=Path))
@@ -44,6 +46,8 @@ def label_request(
     delta: float,
     noise: str,
     loss: str,
+    rho: float | None,
+    generator: str | None,
     address: str | None,
     key: Path,
     out: Path,
@@ -66,7 +70,7 @@ def label_request(
             alpha=alpha,
             delta=delta,
             noise=noise,
-            loss=loss,
+            loss={"kind": loss, "rho": rho, "generator": generator},
             address=address,
             cluster=cluster_config(workers, cluster),
             progress=progress,

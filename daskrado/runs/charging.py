@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from daskrado.errors import LedgerError
-from daskrado.privacy.ledger import Grant, Ledger
+from daskrado.privacy.ledger import Grant, Ledger, Remaining
 from daskrado.relations import Relation
 from daskrado.runs.pipeline import LedgerConfig, default_ledger
 
@@ -43,6 +43,23 @@ def set_first_limit(ledger: Ledger, config: LedgerConfig, dataset: str, *relatio
         return ()
     amount = f"epsilon {first.epsilon:g}, delta {first.delta:g}"
     return tuple(f"first limit of {dataset!r} under {relation}: {amount}" for relation in relations)
+
+
+def limit_line(left: Remaining | None, config: LedgerConfig) -> str:
+    """What a plan says of the budget: what is left, or what limit would be set, or who sets it."""
+    if left is not None:
+        return f"left        epsilon {float(left.epsilon):.4g} for one pure release, before this run"
+    first = config.first_limit
+    if first is not None:
+        return f"limit       none set yet; this run would set epsilon {first.epsilon:g}, delta {first.delta:g}"
+    return "limit       none set yet: the owner sets one with `daskrado ledger limit`"
+
+
+def left_for(ledger: Ledger | None, dataset: str, relation: Relation) -> Remaining | None:
+    """What a ledger has left for a data set under a relation; None where it has no limit, or there is no ledger."""
+    if ledger is None or ledger.limit(dataset, relation) is None:
+        return None
+    return ledger.remaining(dataset, relation)
 
 
 def budget_facts(ledger: Ledger, grant: Grant) -> dict[str, Any]:

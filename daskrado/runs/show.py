@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from daskrado.privacy.ledger import Ledger, Remaining
+from daskrado.runs.charging import limit_line
 from daskrado.runs.job import RunResult
 from daskrado.runs.journal import unfinished
 from daskrado.runs.plan import Plan, forecast, hint
@@ -31,13 +32,7 @@ def plan_lines(plan: Plan, left: Remaining | None) -> Iterator[str]:
         yield f"noise       {row['block']}: {text}"
     for text in plan.statement.assumptions:
         yield f"assumes     {text}"
-    if left is not None:
-        yield f"left        epsilon {float(left.epsilon):.4g} for one pure release, before this run"
-    elif pipeline.ledger.first_limit is not None:
-        first = pipeline.ledger.first_limit
-        yield f"limit       none set yet; this run would set epsilon {first.epsilon:g}, delta {first.delta:g}"
-    else:
-        yield "limit       none set yet: the owner sets one with `daskrado ledger limit`"
+    yield limit_line(left, pipeline.ledger)
 
 
 def run_lines(result: RunResult) -> Iterator[str]:

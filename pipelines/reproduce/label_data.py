@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import zipfile
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from rado_data import data_folder
 
 from daskrado.domain import Domain
 from daskrado.encoding import encode_table
 from daskrado.lattice import Lattice
 
 BITS = 20
-
-
-def data_folder() -> Path:
-    path = Path(os.environ.get("DASKRADO_DATA", Path(__file__).parents[3] / "shared" / "data"))
-    if not path.is_dir():
-        sys.exit(f"no data sets at {path}: set DASKRADO_DATA to the folder that holds them")
-    return path
 
 
 @dataclass(frozen=True)
@@ -151,6 +143,7 @@ def heart() -> DataSet:
 
 
 def diabetes130() -> DataSet:
+    """Positive: readmitted at all. (Within 30 days is so rare that no linear classifier beats saying no.)"""
     path, inside = data_folder() / "diabetes130/dataset_diabetes.zip", "dataset_diabetes/diabetic_data.csv"
     with zipfile.ZipFile(path) as archive, archive.open(inside) as file:
         frame = pd.read_csv(file, keep_default_na=False, na_values="?", low_memory=False)

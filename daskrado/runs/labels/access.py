@@ -18,7 +18,14 @@ from daskrado.privacy.ledger import Grant, Ledger
 from daskrado.privacy.mechanisms import Mechanism
 from daskrado.relations import Relation
 from daskrado.release import Release, release, release_without_privacy
-from daskrado.runs.charging import budget_facts, opened_ledger, set_first_limit, void_unless_spent
+from daskrado.runs.charging import (
+    budget_facts,
+    left_for,
+    limit_line,
+    opened_ledger,
+    set_first_limit,
+    void_unless_spent,
+)
 from daskrado.runs.labels.config import LabelBase, RandomisedLabels
 from daskrado.runs.labels.learn import Learned, label_mechanism, label_statement
 from daskrado.runs.labels.report import write_labels
@@ -157,12 +164,4 @@ def plan_of(pipeline: LabelBase, statistic: Statistic, ledger: Ledger | None, bl
     yield f"noise       {block}: standard deviation at most {std:.4g} on the sum; less where rows are short"
     for text in statement.assumptions:
         yield f"assumes     {text}"
-    limit = ledger.limit(pipeline.dataset, Relation.LABEL_FLIP) if ledger is not None else None
-    if ledger is not None and limit is not None:
-        left = ledger.remaining(pipeline.dataset, Relation.LABEL_FLIP)
-        yield f"left        epsilon {float(left.epsilon):.4g} for one pure release, before this run"
-    elif pipeline.ledger.first_limit is not None:
-        first = pipeline.ledger.first_limit
-        yield f"limit       none set yet; this run would set epsilon {first.epsilon:g}, delta {first.delta:g}"
-    else:
-        yield "limit       none set yet: the owner sets one with `daskrado ledger limit`"
+    yield limit_line(left_for(ledger, pipeline.dataset, Relation.LABEL_FLIP), pipeline.ledger)

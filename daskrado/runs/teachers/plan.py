@@ -19,6 +19,7 @@ from daskrado.errors import UsageError
 from daskrado.privacy.accountant import Event
 from daskrado.privacy.answers import Answering, Terms, answering
 from daskrado.privacy.ledger import Ledger
+from daskrado.runs.charging import left_for, limit_line
 from daskrado.runs.teachers.config import Aside, EstimatedRefusals, Factory, TeachersPipeline
 from daskrado.statement import PrivacyStatement
 
@@ -115,15 +116,7 @@ def plan_lines(plan: TeachersPlan, ledger: Ledger | None) -> Iterator[str]:
     yield from forecast_lines(pipeline.terms(refusals), count, pipeline.answers.agreement, plan.forecast)
     for text in plan.statement.assumptions:
         yield f"assumes     {text}"
-    relation = pipeline.protect.relation
-    if ledger is not None and ledger.limit(pipeline.dataset, relation) is not None:
-        left = ledger.remaining(pipeline.dataset, relation)
-        yield f"left        epsilon {float(left.epsilon):.4g} for one pure release, before this run"
-    elif pipeline.ledger.first_limit is not None:
-        first = pipeline.ledger.first_limit
-        yield f"limit       none set yet; this run would set epsilon {first.epsilon:g}, delta {first.delta:g}"
-    else:
-        yield "limit       none set yet: the owner sets one with `daskrado ledger limit`"
+    yield limit_line(left_for(ledger, pipeline.dataset, pipeline.protect.relation), pipeline.ledger)
 
 
 def forecast_lines(terms: Terms, teachers: int, agreement: float, chosen: Forecast | None = None) -> Iterator[str]:
