@@ -56,7 +56,7 @@ def read_bundle(data: bytes, round_: Round, domain: str, size: int) -> Bundle:
             f"or another number, not for this round {round_.number}"
         )
     if document.text("domain_sha256") != domain:
-        raise DataError(f"foreign: site {site!r} encoded its rows with another domain")
+        raise DataError(f"foreign: site {site!r} encoded its rows with another domain, or another version")
     try:
         raw = base64.b64decode(document.text("words"), validate=True)
     except ValueError:

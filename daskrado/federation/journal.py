@@ -65,9 +65,12 @@ class Journal:
         sites read it out: it protects against a coordinator who puts keys of his own into the roster.
         """
         name = f"study {round_.study!r}"
-        if round_.roster.get(site) != mine:
-            told = "another key than this site's" if site in round_.roster else "no such site"
-            raise DataError(f"{name}: the roster of round {round_.number} has {told} for {site!r}")
+        if site not in round_.roster:
+            raise DataError(
+                f"{name}: site {site!r} is not in the roster of round {round_.number}: {', '.join(round_.roster)}"
+            )
+        if round_.roster[site] != mine:
+            raise DataError(f"{name}: the key of {site!r} in the roster of round {round_.number} is not this site's")
         if fingerprint is not None and fingerprint != round_.roster_fingerprint:
             raise DataError(f"{name}: the roster's fingerprint is {round_.roster_fingerprint}, not {fingerprint}")
         if self._pin.exists():

@@ -14,12 +14,10 @@ from daskrado.federation.masks import total
 from daskrado.federation.rounds import Round
 from daskrado.lake.publish import check_free, new_folder
 from daskrado.models import LinearModel
-from daskrado.privacy.ledger import Ledger
 from daskrado.privacy.shares import GaussianShares
 from daskrado.release import Release, release, release_of_shares, release_without_privacy
-from daskrado.runs.charging import budget_facts, void_unless_spent
+from daskrado.runs.charging import budget_facts, opened_ledger, void_unless_spent
 from daskrado.runs.folder import Closing, StudyFolder
-from daskrado.runs.pipeline import default_ledger
 from daskrado.runs.plan import Plan
 from daskrado.runs.study import Terms, load_study, terms_of
 from daskrado.statistics.base import IntVector, Summary
@@ -157,9 +155,7 @@ def _release(
     relation, budget = plan.statement.relation, plan.pipeline.budget
     assert relation is not None
     assert budget is not None
-    path = Path(ledger_path) if ledger_path is not None else default_ledger()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with Ledger.open(path) as ledger:
+    with opened_ledger(ledger_path, plan.pipeline.ledger) as ledger:
         if not ledger.has_limits(round_.study):  # one release of this study, and no more
             ledger.set_limit(round_.study, relation, budget.epsilon, budget.delta)
         grant = ledger.reserve(

@@ -21,12 +21,11 @@ from daskrado.federation.masks import mask
 from daskrado.federation.rounds import Round
 from daskrado.lake.collect import collect
 from daskrado.lake.scan import open_lake
-from daskrado.privacy.ledger import Ledger, State
+from daskrado.privacy.ledger import State
 from daskrado.privacy.shares import GaussianShares
-from daskrado.runs.charging import void_unless_spent
+from daskrado.runs.charging import opened_ledger, void_unless_spent
 from daskrado.runs.folder import StudyFolder
 from daskrado.runs.job import Progress, signature_key
-from daskrado.runs.pipeline import default_ledger
 from daskrado.runs.plan import Plan
 from daskrado.runs.study import terms_of
 from daskrado.statistics.base import Summary
@@ -150,8 +149,7 @@ def _vector(
             return gather().vector, False
         assert plan.statement.relation is not None
         shares = plan.mechanism if isinstance(plan.mechanism, GaussianShares) else None
-        path = Path(ledger_path) if ledger_path is not None else default_ledger()
-        with Ledger.open(path, create=False) as ledger:
+        with opened_ledger(ledger_path, pipeline.ledger) as ledger:
             run = f"study {round_.study} {round_.terms_digest[:16]}"
             if shares is not None:
                 run += f" round {round_.number} {round_.digest.hex()[:16]}"

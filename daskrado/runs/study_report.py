@@ -34,6 +34,7 @@ def noise_price(result: FederatedResult) -> dict[str, Any]:
         part = math.sqrt(mechanism.honest / mechanism.sites)
         facts |= {
             "sites": mechanism.sites,
+            "rounds_charged": result.round.number,
             "honest_sites_needed": mechanism.honest,
             "std_guaranteed": {name: value * part for name, value in std.items()},
             "std_beside_central": 1 / part,

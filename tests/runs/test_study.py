@@ -200,7 +200,7 @@ def test_a_dropped_site_leads_to_a_new_round_among_the_others(parties: Parties) 
     second = combine(parties.box, keys=parties.keys("boss"), close=True)
     assert isinstance(second, Round)
     assert (second.number, sorted(second.roster)) == (2, ["east", "north"])
-    with pytest.raises(DataError, match="no such site for 'west'"):
+    with pytest.raises(DataError, match="'west' is not in the roster of round 2: east, north"):
         parties.send("west")
     assert parties.states("west") == []
     # A bundle of round 1 that turns up late, or is replayed into round 2, is refused by name.
@@ -232,7 +232,7 @@ def test_a_late_bundle_is_refused_by_name(parties: Parties) -> None:
     held = path.read_bytes()
     path.unlink()
     assert isinstance(combine(parties.box, keys=parties.keys("boss"), close=True), Round)
-    with pytest.raises(DataError, match="no such site for 'west'"):
+    with pytest.raises(DataError, match="'west' is not in the roster of round 2: east, north"):
         parties.send("west")  # west itself does not send it any more
     path.write_bytes(held)
     assert f"{name}: late: round 1 was closed without this bundle of 'west'" in "\n".join(status_lines(parties.box))
@@ -311,7 +311,7 @@ def test_a_number_stands_for_one_roster(parties: Parties) -> None:
         ),
         (
             Round("clinics", 2, round_.terms, {**round_.roster, "east": PrivateKeys.make().public}, 2, boss.public),
-            "another key than this site's for 'east'",
+            "key of 'east' in the roster of round 2 is not this site's",
         ),
     ]:
         (parties.box / "rounds" / "0002.json").write_bytes(changed.seal(boss))
