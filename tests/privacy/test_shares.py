@@ -53,6 +53,14 @@ def test_the_closeness_bound_holds(scale: float, shares: int) -> None:
         assert worst > bound / 4
 
 
+@pytest.mark.parametrize("shares", [2, 3, 10, 100])
+@pytest.mark.parametrize("scale", [0.5, 0.6, 1.0, 2.0, 4.0])
+def test_the_closeness_bound_is_within_the_published_one(scale: float, shares: int) -> None:
+    """Kairouz, Liu and Steinke (2021): tau = 10 sum over k < n of exp(-2 pi^2 scale^2 k / (k + 1))."""
+    published = 10 * sum(math.exp(-2 * math.pi**2 * scale**2 * k / (k + 1)) for k in range(1, shares))
+    assert 0.3 * published < closeness(scale, shares) < published
+
+
 @pytest.mark.parametrize("shares", [1, 2, 3, 5])
 @pytest.mark.parametrize("scale", [0.5, 0.6, 0.75, 1.0, 1.4])
 @pytest.mark.parametrize("shift", [1, 2, 3])

@@ -397,6 +397,21 @@ def test_two_processes_of_a_site_do_not_contribute_at_once(parties: Parties) -> 
     assert not StudyFolder(parties.box).bundles(round_)
 
 
+def test_no_total_can_leave_int64(parties: Parties) -> None:
+    """One site alone would fit; three of its size would not. Refused before anything is charged."""
+    parties.open(private=False, lattice_bits=25)  # 2^62 / 2^50 = 4,096 rows in all
+    with pytest.raises(UsageError, match="could overflow 64-bit sums"):
+        parties.send("east", lake=str(parties.path))  # 3,000 rows
+    assert parties.states("east") == []
+
+
+def test_without_cryptography_one_line_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.asymmetric", None)
+    with pytest.raises(UsageError, match=r"pip install 'daskrado\[cluster\]'"):
+        join(tmp_path / "box", site="east", keys=tmp_path / "keys")
+    assert not (tmp_path / "box").exists()
+
+
 def test_other_relations_keep_public_parts_exact(parties: Parties) -> None:
     """Under replace_one the count is public: every site sends it without noise, and the total has it exactly."""
     terms = {**DISTRIBUTED, "protect": {"relation": "replace_one", "unit": "one patient"}}
