@@ -20,8 +20,8 @@ from daskrado.privacy.mechanisms import Target
 from daskrado.privacy.shares import GaussianShares
 from daskrado.runs.pipeline import (
     Budget,
-    LearnerChoice,
     MomentsChoice,
+    OneShotChoice,
     Protect,
     RadoStatistic,
     StatisticChoice,
@@ -54,7 +54,7 @@ class Terms(Frozen):
     protect: Protect | None = None
     budget: Budget | None = None
     noise: Annotated[DistributedNoise | CentralNoise, Field(discriminator="kind")] | None = None
-    learner: LearnerChoice = MomentsChoice(kind="moments")
+    learner: Annotated[OneShotChoice, Field(discriminator="kind")] = MomentsChoice(kind="moments")
     statistic: StatisticChoice | None = None
     mechanism: Literal["gaussian", "laplace"] | None = None
     lattice_bits: int | None = Field(default=None, ge=4, le=26)

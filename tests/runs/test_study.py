@@ -400,7 +400,7 @@ def test_two_processes_of_a_site_do_not_contribute_at_once(parties: Parties) -> 
 def test_no_total_can_leave_int64(parties: Parties) -> None:
     """One site alone would fit; three of its size would not. Refused before anything is charged."""
     parties.open(private=False, lattice_bits=25)  # 2^62 / 2^50 = 4,096 rows in all
-    with pytest.raises(UsageError, match="could overflow 64-bit sums"):
+    with pytest.raises(UsageError, match="too many rows for exact 64-bit sums"):
         parties.send("east", lake=str(parties.path))  # 3,000 rows
     assert parties.states("east") == []
 
@@ -438,6 +438,7 @@ def test_other_relations_keep_public_parts_exact(parties: Parties) -> None:
         ({"sites": {"east": "AAAA", "north": None}}, "not 64 bytes"),
         ({"study": "a b"}, "study 'a b'"),
         ({"rounds": 3}, "rounds: unknown key"),
+        ({"learner": {"kind": "gradient"}}, "learner: input tag 'gradient'"),
         (
             {"learner": {"kind": "radoboost"}, "statistic": {"kind": "hadamard_rados", "count": 100}},
             "power of two",
