@@ -16,6 +16,7 @@ INTERRUPTED = 130
 
 COMMANDS = {
     "make-lake": ("lakes:make_lake", "Make a synthetic clinic lake and its domain file."),
+    "ingest": ("ingest:ingest", "Turn CSV and ARFF files into a typed Parquet lake."),
     "describe": ("lakes:describe", "Draft a domain file from Parquet schemas."),
     "plan": ("jobs:plan", "Show what a pipeline costs; reads no data and spends nothing."),
     "run": ("jobs:run", "Run a pipeline: debit, read, add noise once, learn, publish."),

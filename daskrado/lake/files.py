@@ -14,7 +14,8 @@ from pyarrow import fs as pafs
 
 from daskrado.errors import DataError, UsageError
 
-_HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+INCOMPLETE = "_incomplete"  # lies in a lake that is being written where folders cannot be renamed
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,8 @@ def find_files(source: Any) -> list[LakeFile]:
             files = [(Path(path).name, info)]
         else:
             found_infos = filesystem.get_file_info(pafs.FileSelector(path, recursive=True))
+            if any(i.base_name == INCOMPLETE for i in found_infos):
+                raise DataError(f"{address}: is being written, or its writer was cut off (it holds {INCOMPLETE})")
             files = [
                 (os.path.relpath(i.path, path), i)
                 for i in found_infos
@@ -114,7 +117,7 @@ def _is_hidden(relative: str) -> bool:
 
 def _hive(relative: str) -> tuple[tuple[str, str | None], ...]:
     pairs = [part.split("=", 1) for part in relative.split("/")[:-1] if "=" in part]
-    return tuple((key, None if value == _HIVE_NULL else unquote(value)) for key, value in pairs)
+    return tuple((key, None if value == HIVE_NULL else unquote(value)) for key, value in pairs)
 
 
 def remote(address: str) -> tuple[pafs.FileSystem, str]:

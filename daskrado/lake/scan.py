@@ -64,7 +64,10 @@ class ParquetPartition:
         self._check_unchanged()  # what was overwritten while it was read may be half old, half new
 
     def _check_unchanged(self) -> None:
-        info = self.filesystem.get_file_info(self.path)
+        try:
+            info = self.filesystem.get_file_info(self.path)
+        except OSError as error:
+            raise DataError(f"{self.path}: cannot be reached ({first_line(error)})") from error
         if (info.size, info.mtime_ns or 0) != (self.size, self.modified):
             raise DataError(f"{self.path}: changed or vanished while the run was reading the lake")
 

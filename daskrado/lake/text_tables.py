@@ -1,0 +1,202 @@
+"""Reading text tables as streams of text columns: CSV, compressed CSV, CSV in a zip archive, and ARFF.
+
+Errors name the file, the line and the column. They never quote a line: it is somebody's row.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import zipfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv
+from pyarrow import fs as pafs
+
+from daskrado.errors import DataError, UsageError
+from daskrado.lake.files import first_line, remote
+
+_BLOCK_BYTES = 4 << 20
+_ATTRIBUTE = re.compile(r"""@attribute\s+('[^']*'|"[^"]*"|\S+)\s+(.+)""", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class TextFormat:
+    """How text becomes columns. ``missing`` are the marks of a missing value; spaces around values never count."""
+
+    kind: Literal["auto", "csv", "arff"] = "auto"
+    header: bool = True
+    names: tuple[str, ...] = ()
+    delimiter: str = ","
+    missing: tuple[str, ...] = ("", "?")
+    skip_lines: int = 0
+    encoding: str = "utf8"
+    member: str | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.delimiter) != 1:
+            raise UsageError(f"--delimiter must be one character, got {self.delimiter!r}")
+        if self.skip_lines < 0:
+            raise UsageError(f"--skip-lines must be 0 or more, got {self.skip_lines}")
+
+
+def read_text(address: str, form: TextFormat) -> Iterator[pa.Table]:
+    """Tables of text columns, a few megabytes each, spaces trimmed and missing values null."""
+    with _opened(address, form.member) as stream:
+        arff = form.kind == "arff" or (form.kind == "auto" and re.search(r"\.arff(\.\w+)?$", address) is not None)
+        names: Sequence[str] = form.names
+        if arff:
+            names = _arff_names(stream, address)
+        else:
+            for _ in range(form.skip_lines):
+                stream.readline()
+        yield from _columns(stream, address, form, tuple(names), arff)
+
+
+def _columns(
+    stream: BinaryIO, address: str, form: TextFormat, names: tuple[str, ...], arff: bool
+) -> Iterator[pa.Table]:
+    wrong: list[str] = []
+
+    def skip_or_note(row: csv.InvalidRow) -> str:
+        if arff and row.text.lstrip().startswith("%"):
+            return "skip"
+        where = f"line {row.number} of its data" if row.number is not None else "a line"
+        wrong.append(f"{where} has {row.actual_columns} fields, expected {row.expected_columns}")
+        return "error"
+
+    headed = form.header and not arff and not form.names
+    reading = csv.ReadOptions(
+        use_threads=False,
+        block_size=_BLOCK_BYTES,
+        encoding=form.encoding,
+        autogenerate_column_names=not headed and not names,
+        column_names=list(names) or None,
+        skip_rows=1 if form.header and form.names and not arff else 0,
+    )
+    parsing = csv.ParseOptions(
+        delimiter="," if arff else form.delimiter,
+        quote_char="'" if arff else '"',
+        invalid_row_handler=skip_or_note,
+    )
+    try:
+        found = _header(stream, address, form, headed, names, parsing)
+        reading.column_names, reading.autogenerate_column_names = found, False
+        if not stream.peek(1):  # type: ignore[attr-defined]
+            return
+        text = csv.ConvertOptions(column_types=dict.fromkeys(found, pa.string()), strings_can_be_null=False)
+        with csv.open_csv(stream, reading, parsing, text) as reader:
+            for batch in reader:
+                yield _tidy(pa.Table.from_batches([batch]), form.missing)
+    except (pa.ArrowException, OSError, EOFError, UnicodeError) as error:
+        # Arrow's own words may quote the line, so they are left out.
+        reason = wrong[0] if wrong else _reason(error, form)
+        raise DataError(f"{address}: {reason}") from None
+
+
+def _header(
+    stream: BinaryIO, address: str, form: TextFormat, headed: bool, names: tuple[str, ...], parsing: csv.ParseOptions
+) -> list[str]:
+    """The column names: given, read from the first line, or c00, c01, ... by the number of fields in it."""
+    if names:
+        found = list(names)
+    else:
+        mark = stream.readline() if headed else _peek_line(stream)
+        if not mark.strip():
+            raise DataError(f"{address}: is empty")
+        line = next(iter(_fields(mark, form, parsing)))
+        found = line if headed else [f"c{i:02d}" for i in range(len(line))]
+    twice = sorted({name for name in found if found.count(name) > 1})
+    if twice or not all(found):
+        what = f"the column name {twice[0]!r} occurs twice" if twice else "a column has no name"
+        raise DataError(f"{address}: {what}; give --names")
+    return found
+
+
+def _peek_line(stream: Any) -> bytes:
+    """The first line, which stays unread; its length is unknown, so look further until it ends."""
+    size = 1 << 14
+    while True:
+        seen: bytes = stream.peek(size)[:]
+        if b"\n" in seen or len(seen) < size or size >= stream.room:
+            return seen.split(b"\n", 1)[0]
+        size *= 2
+
+
+def _fields(line: bytes, form: TextFormat, parsing: csv.ParseOptions) -> Iterator[list[str]]:
+    import csv as python_csv
+
+    text = line.decode("utf-8-sig" if form.encoding in ("utf8", "utf-8") else form.encoding)
+    for row in python_csv.reader([text.rstrip("\r\n")], delimiter=parsing.delimiter, quotechar=parsing.quote_char):
+        yield [name.strip() for name in row]
+
+
+def _tidy(table: pa.Table, missing: Sequence[str]) -> pa.Table:
+    marks = pa.array(list(missing), pa.string())
+    columns = []
+    for column in table.columns:
+        trimmed = pc.utf8_trim_whitespace(column)
+        columns.append(pc.if_else(pc.is_in(trimmed, value_set=marks), pa.scalar(None, pa.string()), trimmed))
+    return pa.table(columns, names=table.column_names)
+
+
+def _reason(error: BaseException, form: TextFormat) -> str:
+    text = str(error)
+    if isinstance(error, UnicodeError) or "UTF8" in text or "UTF-8" in text:
+        return f"is not text in the encoding {form.encoding}; give --encoding"
+    if isinstance(error, pa.ArrowInvalid):
+        return "cannot be read as a table of text (unbalanced quotes, or a line of another form)"
+    return f"cannot be read ({type(error).__name__}: {first_line(error)})"
+
+
+def _arff_names(stream: BinaryIO, address: str) -> list[str]:
+    """Attribute names up to @data; the stream is left at the first row."""
+    names: list[str] = []
+    for raw in iter(stream.readline, b""):
+        line = raw.decode("utf-8", errors="replace").strip()
+        if line.lower() == "@data":
+            if not names:
+                raise DataError(f"{address}: the ARFF header declares no attribute")
+            return names
+        if (match := _ATTRIBUTE.match(line)) is not None:
+            names.append(match.group(1).strip("'\""))
+    raise DataError(f"{address}: is not ARFF (no @data line)")
+
+
+class _Peekable(io.BufferedReader):
+    """A buffered reader whose buffer is large enough to see the first line without reading it."""
+
+    room = 1 << 20
+
+
+@contextlib.contextmanager
+def _opened(address: str, member: str | None) -> Iterator[BinaryIO]:
+    """The bytes of a file, decompressed: gz, bz2, zst and lz4 by their names, zip by its member."""
+    try:
+        if address.endswith(".zip"):
+            with zipfile.ZipFile(address) as archive, archive.open(_member(archive, address, member)) as inside:
+                yield _Peekable(inside, _Peekable.room)  # type: ignore[arg-type]
+            return
+        filesystem, path = (
+            remote(address) if "://" in address else (pafs.LocalFileSystem(), str(Path(address).absolute()))
+        )
+        with filesystem.open_input_stream(path, compression="detect") as stream:
+            yield _Peekable(stream, _Peekable.room)
+    except (OSError, pa.ArrowException, zipfile.BadZipFile) as error:
+        raise DataError(f"{address}: cannot be read ({first_line(error)})") from error
+
+
+def _member(archive: zipfile.ZipFile, address: str, member: str | None) -> str:
+    names = [name for name in archive.namelist() if not name.endswith("/")]
+    if member is None and len(names) == 1:
+        return names[0]
+    found = [name for name in names if name == member or name.rsplit("/", 1)[-1] == member]
+    if len(found) != 1:
+        raise UsageError(f"{address}: give --member with one of {', '.join(names[:10])}")
+    return found[0]

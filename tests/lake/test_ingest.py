@@ -1,0 +1,190 @@
+"""Text tables become lakes: types, layout, all or nothing, and no row in any message."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zipfile
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from daskrado.errors import DataError, UsageError
+from daskrado.lake.files import find_files
+from daskrado.lake.ingest import Layout, ingest
+from daskrado.lake.text_tables import TextFormat
+
+CSV = "id,code,score,flag,name\n1, 007,1.5,true,Ann\n2,012, ?,FALSE, Bob\n3,100,-2e3,True,\n"
+TYPES = {"id": "int64", "code": "string", "score": "double", "flag": "bool", "name": "string"}
+
+
+def read(lake: Path) -> pa.Table:
+    return pq.read_table(lake)
+
+
+def test_columns_get_the_narrowest_type_that_holds_them(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(CSV)
+    manifest = ingest([str(tmp_path / "t.csv")], str(tmp_path / "lake"))
+    assert manifest["columns"] == TYPES
+    assert read(tmp_path / "lake").to_pylist() == [
+        {"id": 1, "code": "007", "score": 1.5, "flag": True, "name": "Ann"},
+        {"id": 2, "code": "012", "score": None, "flag": False, "name": "Bob"},
+        {"id": 3, "code": "100", "score": -2000.0, "flag": True, "name": None},
+    ]
+    assert json.loads((tmp_path / "lake" / "_manifest.json").read_text()) == manifest
+    assert manifest["rows"] == 3
+    assert [f.name for f in find_files(tmp_path / "lake")] == ["part-00000.parquet"]
+
+
+def test_a_late_value_widens_a_type_and_every_file_has_the_same_schema(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x,y\n" + "1,2\n" * 1000)
+    (tmp_path / "b.csv").write_text("x,y\n1.5,2\n3,high\n")
+    manifest = ingest(
+        [str(tmp_path / n) for n in ("a.csv", "b.csv")],
+        str(tmp_path / "lake"),
+        layout=Layout(group_rows=100, file_rows=300),
+    )
+    assert manifest["columns"] == {"x": "double", "y": "string"}
+    files = find_files(tmp_path / "lake")
+    assert [pq.ParquetFile(f.path).metadata.num_rows for f in files] == [300, 300, 300, 102]
+    assert {pq.ParquetFile(f.path).schema_arrow.field("x").type for f in files} == {pa.float64()}
+    assert pq.ParquetFile(files[0].path).metadata.num_row_groups == 3
+    assert [f["rows"] for f in manifest["files"]] == [300, 300, 300, 102]
+
+
+@pytest.mark.parametrize("form", ["gz", "zip", "bom", "tab", "crlf"])
+def test_forms_of_the_same_table_give_the_same_lake(tmp_path: Path, form: str) -> None:
+    (tmp_path / "t.csv").write_text(CSV)
+    ingest([str(tmp_path / "t.csv")], str(tmp_path / "plain"))
+    source, options = tmp_path / f"t.{form}", TextFormat()
+    if form == "gz":
+        source = tmp_path / "t.csv.gz"
+        source.write_bytes(gzip.compress(CSV.encode()))
+    elif form == "zip":
+        with zipfile.ZipFile(source, "w") as archive:
+            archive.writestr("in/t.csv", CSV)
+            archive.writestr("in/other.csv", "x\n1\n")
+        options = TextFormat(member="t.csv")
+    elif form == "bom":
+        source.write_bytes(CSV.encode("utf-8-sig"))
+    elif form == "tab":
+        source.write_text(CSV.replace(",", "\t"))
+        options = TextFormat(delimiter="\t")
+    else:
+        source.write_bytes(CSV.replace("\n", "\r\n").encode())
+    ingest([str(source)], str(tmp_path / "lake"), form=options)
+    assert read(tmp_path / "lake").equals(read(tmp_path / "plain"))
+
+
+def test_arff_names_quotes_comments_and_missing_values(tmp_path: Path) -> None:
+    (tmp_path / "t.arff").write_text(
+        "% a comment\n@RELATION 'r'\n@attribute 'body mass' NUMERIC\n@attribute kind {a,'b c'}\n@attribute n real\n"
+        "@DATA\n1.5,a,1\n% another\n?,'b c',2\n"
+    )
+    manifest = ingest([str(tmp_path / "t.arff")], str(tmp_path / "lake"))
+    assert manifest["columns"] == {"body mass": "double", "kind": "string", "n": "int64"}
+    assert read(tmp_path / "lake").to_pylist() == [
+        {"body mass": 1.5, "kind": "a", "n": 1},
+        {"body mass": None, "kind": "b c", "n": 2},
+    ]
+
+
+def test_no_header_names_drop_text_and_folders(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("1,north,x\n2,south/east,y\n3,?,z\n4,north,w\n")
+    source = [str(tmp_path / "t.csv")]
+    assert list(ingest(source, str(tmp_path / "a"), form=TextFormat(header=False))["columns"]) == [
+        "c00",
+        "c01",
+        "c02",
+    ]
+    manifest = ingest(
+        source,
+        str(tmp_path / "b"),
+        form=TextFormat(header=False, names=("n", "site", "junk")),
+        layout=Layout(by="site", drop=("junk",), text=("n",)),
+    )
+    assert manifest["columns"] == {"n": "string", "site": "string"}
+    found = {f.hive: pq.ParquetFile(f.path).read().to_pydict()["n"] for f in find_files(tmp_path / "b")}
+    assert found == {(("site", "north"),): ["1", "4"], (("site", "south/east"),): ["2"], (("site", None),): ["3"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a,b\n1,2\nSECRET,2,3\n", "has 3 fields, expected 2"),
+        ("a,a\n1,2\n", "'a' occurs twice"),
+        ("", "is empty"),
+        ("a,b\n", "has no rows"),
+    ],
+)
+def test_bad_tables_are_named_without_their_rows(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(DataError, match=message) as caught:
+        ingest([str(tmp_path / "t.csv")], str(tmp_path / "lake"))
+    assert "t.csv" in str(caught.value)
+    assert "SECRET" not in str(caught.value)
+    assert [p.name for p in tmp_path.iterdir()] == ["t.csv"]
+
+
+def test_damage_is_named_and_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(CSV.encode() * 200)[:-20])
+    (tmp_path / "latin.csv").write_bytes("name\nJosé\n".encode("latin-1"))
+    (tmp_path / "t.arff").write_text("@relation x\n1,2\n")
+    for name, message in (("t.csv.gz", "t.csv.gz: "), ("latin.csv", "--encoding"), ("t.arff", "no @data")):
+        with pytest.raises(DataError, match=message) as caught:
+            ingest([str(tmp_path / name)], str(tmp_path / "lake"))
+        assert "Jos" not in str(caught.value)
+        assert not [p for p in tmp_path.iterdir() if "lake" in p.name]
+    ingest([str(tmp_path / "latin.csv")], str(tmp_path / "lake"), form=TextFormat(encoding="latin-1"))
+    assert read(tmp_path / "lake").to_pydict() == {"name": ["José"]}
+
+
+def test_what_is_asked_wrongly_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(CSV)
+    (tmp_path / "lake").mkdir()
+    (tmp_path / "lake" / "mine").write_text("x")
+    source = [str(tmp_path / "t.csv")]
+    with pytest.raises(UsageError, match="--overwrite"):
+        ingest(source, str(tmp_path / "lake"))
+    with pytest.raises(UsageError, match="--by colour: there is no such column"):
+        ingest(source, str(tmp_path / "x"), layout=Layout(by="colour"))
+    with pytest.raises(UsageError, match="--group-rows"):
+        Layout(group_rows=0)
+    with pytest.raises(DataError, match=r"none\.csv: cannot be read"):
+        ingest([str(tmp_path / "none.csv")], str(tmp_path / "x"))
+    (tmp_path / "u.csv").write_text("z\n1\n")
+    with pytest.raises(DataError, match="other columns"):
+        ingest([*source, str(tmp_path / "u.csv")], str(tmp_path / "x"))
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_lake_that_is_being_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(CSV)
+    ingest([str(tmp_path / "t.csv")], str(tmp_path / "lake"))
+    (tmp_path / "lake" / "_incomplete").write_text("")
+    with pytest.raises(DataError, match="is being written, or its writer was cut off"):
+        find_files(tmp_path / "lake")
+
+
+def test_the_shared_data_sets_come_out_as_described(shared_data: Path, tmp_path: Path) -> None:
+    """Rows, columns and class counts as their publishers give them."""
+    eeg = ingest([str(shared_data / "eeg_eye_state" / "EEG_Eye_State.arff")], str(tmp_path / "eeg"))
+    assert (eeg["rows"], len(eeg["columns"])) == (14_980, 15)
+    assert sum(read(tmp_path / "eeg").column(14).to_pylist()) == 6723
+    hospitals = sorted(str(p) for p in (shared_data / "heart_disease").glob("processed.*.data"))
+    heart = ingest(hospitals, str(tmp_path / "heart"), form=TextFormat(header=False))
+    assert (heart["rows"], len(heart["columns"])) == (303 + 294 + 123 + 200, 14)
+    adult = ingest(
+        [str(shared_data / "adult" / "adult.data")], str(tmp_path / "adult"), form=TextFormat(header=False)
+    )
+    assert adult["rows"] == 32_561
+    frame = pd.read_csv(
+        shared_data / "adult" / "adult.data", header=None, skipinitialspace=True, na_values="?", keep_default_na=False
+    )
+    ours = read(tmp_path / "adult").to_pandas()
+    for position, name in enumerate(ours.columns):
+        expected = frame[position].astype(object).where(frame[position].notna(), None)
+        assert ours[name].astype(object).where(ours[name].notna(), None).tolist() == expected.tolist()

@@ -1,0 +1,180 @@
+"""Lakes on S3: a real server process on loopback, and a network that drops connections."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import daskrado
+from daskrado.domain import Domain
+from daskrado.errors import DataError
+from daskrado.lake.files import find_files, remote
+from daskrado.lake.ingest import Layout, ingest
+from daskrado.privacy.ledger import Ledger
+
+Clinic = Callable[..., tuple[Path, Domain]]
+
+
+class Proxy:
+    """Forwards connections to a port; hangs up after ``cut_after`` bytes of answers on one of them, ``cuts`` times.
+
+    ``lifetime`` is the number of bytes after which it hangs up on everybody.
+    """
+
+    def __init__(self, port: int) -> None:
+        self.target = port
+        self.cut_after = 0
+        self.cuts = 0
+        self.lifetime = 1 << 40
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self.listener.accept()
+            except OSError:
+                return
+            far = socket.create_connection(("127.0.0.1", self.target))
+            threading.Thread(target=self._pump, args=(near, far, False), daemon=True).start()
+            threading.Thread(target=self._pump, args=(far, near, True), daemon=True).start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket, answers: bool) -> None:
+        passed = 0
+        try:
+            while data := source.recv(1 << 14):
+                passed += len(data)
+                self.lifetime -= len(data)
+                if self.lifetime < 0:
+                    break
+                if answers and self.cuts > 0 and passed > self.cut_after:
+                    self.cuts -= 1
+                    break
+                sink.sendall(data)
+        except OSError:
+            pass
+        for end in (source, sink):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+        source.close()  # each end is the source of one pump
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[int]:
+    port = free_port()
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from moto.server import main; main()", "-H", "127.0.0.1", "-p", str(port)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=os.environ,
+    )
+    try:
+        while True:
+            assert process.poll() is None
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/moto-api/", timeout=5).close()
+                break
+            except OSError:
+                continue
+        yield port
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
+
+
+@pytest.fixture
+def bucket(server: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., str]:
+    """``bucket(path, port)``: an address in a new bucket, reached through a port."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    name = f"b{free_port()}"
+
+    def address(path: str, port: int = server) -> str:
+        return f"s3://{name}/{path}?region=us-east-1&scheme=http&endpoint_override=127.0.0.1%3A{port}"
+
+    made, _ = remote(address("x") + "&allow_bucket_creation=true")
+    made.create_dir(name)
+    return address
+
+
+def fit(lake: str | Path, domain: Domain, **options: Any) -> Any:
+    return daskrado.fit(lake, domain, dataset="clinic", workers=0, **options)
+
+
+@pytest.fixture
+def table(clinic: Clinic, tmp_path: Path) -> tuple[str, Domain, Any]:
+    """A CSV of clinic rows, its Domain, and the weights learned from the same rows on this machine."""
+    import pandas as pd
+
+    path, domain = clinic(3000, 3)
+    frame = pd.concat([pd.read_parquet(p) for p in sorted(path.glob("*.parquet"))], ignore_index=True)
+    frame.to_csv(tmp_path / "clinic.csv.gz", index=False)
+    return str(tmp_path / "clinic.csv.gz"), domain, fit(path, domain, private=False).model.weights
+
+
+def test_a_lake_on_s3_gives_the_same_bits_also_over_a_network_that_drops_connections(
+    table: tuple[str, Domain, Any], bucket: Callable[..., str], server: int, own_ledger: Path
+) -> None:
+    source, domain, expected = table
+    ingest([source], bucket("lake"), layout=Layout(group_rows=500, file_rows=1000))
+    assert len(find_files(bucket("lake"))) == 3
+    assert np.array_equal(fit(bucket("lake"), domain, private=False).model.weights, expected)
+    proxy = Proxy(server)
+    proxy.cut_after, proxy.cuts = 3000, 2
+    assert np.array_equal(fit(bucket("lake", proxy.port), domain, private=False).model.weights, expected)
+    assert proxy.cuts == 0  # both were cut, and both were tried again
+
+    def lose(done: int, total: int) -> None:
+        proxy.lifetime = 0
+
+    with pytest.raises(DataError, match=r"part-0000\d\.parquet: cannot be re") as caught:
+        fit(bucket("lake", proxy.port), domain, epsilon=1.0, delta=1e-6, first_limit=(5.0, 1e-5), progress=lose)
+    assert "\n" not in str(caught.value)
+    assert [str(entry.state) for entry in Ledger.open(own_ledger).entries()] == ["void"]
+    proxy.listener.close()
+
+
+def test_text_on_s3_can_be_ingested(
+    table: tuple[str, Domain, Any], bucket: Callable[..., str], tmp_path: Path
+) -> None:
+    source, domain, expected = table
+    filesystem, path = remote(bucket("raw/clinic.csv.gz"))
+    with filesystem.open_output_stream(path, compression=None) as stream:
+        stream.write(Path(source).read_bytes())
+    ingest([bucket("raw/clinic.csv.gz")], str(tmp_path / "lake"))
+    assert np.array_equal(fit(tmp_path / "lake", domain, private=False).model.weights, expected)
+
+
+def test_an_ingestion_that_loses_its_connection_leaves_no_lake(
+    table: tuple[str, Domain, Any], bucket: Callable[..., str], server: int
+) -> None:
+    source, _, _ = table
+    proxy = Proxy(server)
+    proxy.lifetime = 60_000  # some of the thirty files
+    with pytest.raises(DataError, match="cannot be written") as caught:
+        ingest([source], bucket("lake", proxy.port), layout=Layout(group_rows=100, file_rows=100))
+    assert "\n" not in str(caught.value)
+    proxy.listener.close()
+    with pytest.raises(DataError, match="is being written"):
+        find_files(bucket("lake"))
+    ingest([source], bucket("lake"), overwrite=True)
+    assert len(find_files(bucket("lake"))) == 1
