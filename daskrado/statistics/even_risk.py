@@ -13,6 +13,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from daskrado.errors import UsageError
 from daskrado.lattice import Lattice
 from daskrado.losses import Loss
 from daskrado.losses_odd import EvenPart
@@ -21,6 +22,8 @@ from daskrado.statistics.features import LabelFree
 
 _DIGIT = 15
 _WEIGHT_BITS = 30
+_BEND_BITS = 10
+MAX_BITS = 22  # margins and the sums of a block of 2^15 rows then stay below 2^53
 _COARSE_BITS = 12  # of the rows, in the curvature: it only steers the steps
 
 
@@ -41,6 +44,12 @@ class EvenRisk(LabelFree):
     groups: Groups | None = None  # not used in the sums: rows kept for statistics by group serve this one too
 
     name: ClassVar[str] = "even_risk"
+
+    def __post_init__(self) -> None:
+        if self.bits > MAX_BITS:
+            raise UsageError(
+                f"lattice_bits must be at most {MAX_BITS} to learn from a mean operator, got {self.bits}"
+            )
 
     @property
     def blocks(self) -> tuple[Block, ...]:
@@ -87,7 +96,7 @@ class EvenRisk(LabelFree):
         top = self._bounds()
         value = _digits(even.value(z) / top[0])
         slope = _digits(even.slope(z) / top[1])
-        bend = np.rint(np.clip(even.curvature(z) / top[2], 0.0, 1.0) * 1024.0)
+        bend = np.rint(np.clip(even.curvature(z) / top[2], 0.0, 1.0) * 2.0**_BEND_BITS)
         coarse = np.trunc(np.ldexp(rows.x, _COARSE_BITS - self.bits)) if self.bits > _COARSE_BITS else rows.x
         second = (coarse * bend[:, None]).T @ coarse
         parts = [
@@ -108,11 +117,11 @@ class EvenRisk(LabelFree):
         second[np.triu_indices(self.width)] = part["curvature"]
         second += np.triu(second, 1).T
         used = min(self.bits, _COARSE_BITS)
-        return float(value), slope, np.ldexp(second, -2 * used - 10) * (top[2] / count)
+        return float(value), slope, np.ldexp(second, -2 * used - _BEND_BITS) * (top[2] / count)
 
     def largest_per_row(self, lattice: Lattice) -> int:
-        """A slope's leading digit times a coordinate."""
-        return 1 << (_DIGIT + lattice.bits)
+        """A slope's leading digit times a coordinate, or a weighted product of two coarse ones."""
+        return 1 << max(_DIGIT + lattice.bits, 2 * min(lattice.bits, _COARSE_BITS) + _BEND_BITS)
 
 
 def _digits(share: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -1,6 +1,8 @@
 """Label statistics: exact under any cut of the rows, sensitivity against brute force, refusals."""
 
 import hashlib
+import pickle
+from inspect import isabstract
 
 import numpy as np
 import pytest
@@ -9,7 +11,9 @@ from daskrado.errors import DataError, UsageError
 from daskrado.lattice import Lattice
 from daskrado.losses_odd import AbsoluteOdd, EvenPart, make_odd_loss
 from daskrado.relations import Relation
-from daskrado.statistics.base import Groups, Rows
+from daskrado.statistics import bag_margins, even_risk, features, label_means
+from daskrado.statistics.bag_margins import MarginDigits, SplitAtMargins
+from daskrado.statistics.base import Groups, Rows, Statistic
 from daskrado.statistics.even_risk import EvenRisk
 from daskrado.statistics.features import FeatureDigest, FeatureFacts, digest_text
 from daskrado.statistics.label_means import BagCounts, LabelMeans
@@ -46,10 +50,40 @@ def statistics(rows):
         BagCounts(WIDTH, GROUPS),
         EvenRisk(WIDTH, make_odd_loss("logistic"), weights, BITS),
         EvenRisk(WIDTH, make_odd_loss("square"), weights, BITS),
+        MarginDigits(WIDTH, GROUPS, (5, -3, 2, 0, 1), (1 << 53,) * 3, 4, 0),
+        SplitAtMargins(WIDTH, GROUPS, (5, -3, 2, 0, 1), ((1 << 57), (1 << 57) + 900, 1)),
     ]
 
 
-@pytest.mark.parametrize("kind", range(8))
+def test_every_label_statistic_is_under_contract():
+    found = set()
+    for module in (bag_margins, even_risk, features, label_means):
+        for kind in vars(module).values():
+            if isinstance(kind, type) and kind.__module__ == module.__name__ and issubclass(kind, Statistic):
+                found |= set() if isabstract(kind) else {kind}
+    assert found == {type(statistic) for statistic in statistics(sample())}
+
+
+def test_a_grid_too_fine_to_sum_exactly_is_refused():
+    with pytest.raises(UsageError, match="at most 22"):
+        EvenRisk(WIDTH, make_odd_loss("logistic"), (0.0,) * WIDTH, 23)
+
+
+@pytest.mark.parametrize("kind", range(10))
+def test_empty_blocks_pickles_and_the_overflow_guard(kind):
+    rows = sample(30, missing=True)
+    statistic = statistics(rows)[kind]
+    assert pickle.loads(pickle.dumps(statistic)) == statistic
+    np.testing.assert_array_equal(statistic.partial(piece(rows, slice(0, 0))), statistic.zero())
+    if statistic.name == "feature_digest":
+        return  # a digest wraps around on purpose
+    for i in range(30):
+        parts = statistic.split(statistic.partial(piece(rows, slice(i, i + 1))))
+        summed = [part for name, part in parts.items() if name != "largest"]  # a maximum is never summed
+        assert max(np.abs(part).max() for part in summed) <= statistic.largest_per_row(LATTICE)
+
+
+@pytest.mark.parametrize("kind", range(10))
 def test_any_cut_and_order_gives_the_same_bits(kind):
     rows = sample(60, missing=True)
     statistic = statistics(rows)[kind]

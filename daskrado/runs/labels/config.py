@@ -15,6 +15,7 @@ from daskrado.privacy.events import MAX_EPSILON
 from daskrado.relations import Relation
 from daskrado.runs.pipeline import Budget, LedgerConfig, checked_lake, loaded_domain
 from daskrado.statistics.base import Groups
+from daskrado.statistics.even_risk import MAX_BITS
 
 Noise = Literal["laplace", "l2_gamma", "gaussian"]
 DEFAULT_STRENGTH = 1e-3
@@ -123,7 +124,7 @@ class LabelBase(Frozen):
     ledger: LedgerConfig = LedgerConfig()
     loss: LossChoice = LossChoice()
     strength: float = Field(default=DEFAULT_STRENGTH, gt=0, description="of the regulariser strength |w|^2")
-    lattice_bits: int = Field(default=20, ge=4, le=24)
+    lattice_bits: int = Field(default=20, ge=4, le=MAX_BITS)
     cluster: ClusterConfig = ClusterConfig()
 
     _read_domain = field_validator("domain", mode="before")(loaded_domain)

@@ -17,6 +17,7 @@ from daskrado.privacy.events import MAX_DELTA, MAX_EPSILON
 from daskrado.runs.labels.config import LossChoice, Noise
 from daskrado.signing import SigningKey, read_signed
 from daskrado.statement import PrivacyStatement
+from daskrado.statistics.even_risk import MAX_BITS
 
 REQUEST = "daskrado.label_request/1"
 ANSWER = "daskrado.label_answer/1"
@@ -43,7 +44,7 @@ class Request(Frozen):
     noise: Noise
     alpha: float = Field(gt=0, le=float(MAX_EPSILON))
     delta: float = Field(default=0.0, ge=0, le=float(MAX_DELTA))
-    lattice_bits: int = Field(ge=4, le=24)
+    lattice_bits: int = Field(ge=4, le=MAX_BITS)
 
     @cached_property
     def domain(self) -> Domain:
@@ -87,7 +88,7 @@ class Answer(Frozen):
     features_digest: str = Field(pattern=_HASH)
     domain_sha256: str = Field(pattern=_HASH)
     rows: int = Field(ge=1)
-    lattice_bits: int = Field(ge=4, le=24)
+    lattice_bits: int = Field(ge=4, le=MAX_BITS)
     steps: tuple[int, ...]
     noise: NoiseMark
     privacy: PrivacyStatement
