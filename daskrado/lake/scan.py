@@ -127,6 +127,16 @@ def open_lake(
     )
 
 
+def open_files(source: Any, columns: Sequence[str]) -> list[ParquetPartition]:
+    """The partitions of Parquet files that need no Domain, each of which must have the columns."""
+    footers = [_read_footer(None, file) for file in find_files(source)]
+    for footer in footers:
+        for name in columns:
+            if name not in footer.schema.names:
+                raise DataError(f"{footer.file.path}: column {name!r} is missing")
+    return [part for footer in footers for part in footer.partitions()]
+
+
 def require_columns(source: Any, columns: Sequence[str]) -> None:
     """Refuse a lake in which some file lacks one of these columns."""
     for file in find_files(source) if columns else ():

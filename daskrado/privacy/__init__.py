@@ -6,7 +6,7 @@
 * ``sparse_vector`` — many threshold questions, of which only the rare answers are paid for
 * ``ledger`` — the budget on disk, debited before data is read
 * ``ledger_records``, ``ledger_file`` — the ledger's values, and its SQLite side
-* ``local`` — randomisers for use at the source, and their estimators
+* ``local``, ``local_numbers`` — randomisers for use at the source, and their estimators
 * ``noise`` — the only module that draws randomness for privacy, through OpenDP
 
 Import names from the modules: this index stays empty so that ``daskrado --help`` loads neither NumPy nor OpenDP.

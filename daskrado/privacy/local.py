@@ -9,30 +9,14 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from daskrado.errors import UsageError
-from daskrado.privacy.accountant import (
-    Amount,
-    Event,
-    PureEvent,
-    ZcdpEvent,
-    exact_delta,
-    exact_epsilon,
-    zcdp_rho,
-)
-from daskrado.privacy.noise import (
-    coins,
-    discrete_gaussian,
-    discrete_laplace,
-    gaussian_variance,
-    laplace_variance,
-    uniform_below,
-)
+from daskrado.privacy.accountant import Amount, Event, PureEvent, exact_epsilon
+from daskrado.privacy.noise import coins, uniform_below
 
 _WORDS = 2.0**64
 MAX_CATEGORIES = 10_000
@@ -91,7 +75,7 @@ class Response(ABC):
         tally = np.asarray(counts, dtype=np.float64)
         if reports < 1 or tally.shape != (self.categories,) or (tally < 0).any() or (tally > reports).any():
             raise UsageError(f"{self.categories} counts between 0 and the number of reports are needed, and a report")
-        alpha = _alpha(confidence)
+        alpha = alpha_of(confidence)
         rate, gap = tally / reports, self.p - self.q
         fraction = (rate - self.q) / gap
         inside = np.clip(fraction, 0.0, 1.0)
@@ -153,8 +137,11 @@ class BinaryResponse(Response):
 
     @property
     def event(self) -> Event:
-        """Pure epsilon, rounded up."""
-        return PureEvent(math.log(self.p / self.q) * (1 + 1e-12))
+        """Pure epsilon, rounded up; the one it was made from where it has at most nine decimals."""
+        epsilon = math.log(self.p / self.q)
+        neat = round(epsilon, 9)
+        made = neat > 0 and _towards(1 / (1 + math.exp(-neat)), 0.5) >= self.keep
+        return PureEvent(neat if made else epsilon * (1 + 1e-12))
 
     def randomise(self, codes: NDArray[np.int64]) -> NDArray[np.int64]:
         """Flip each code with probability 1 - keep."""
@@ -257,86 +244,6 @@ class UnaryEncoding(Response):
         return coins(chances).astype(np.int64)
 
 
-@dataclass(frozen=True)
-class LocalNumber:
-    """A number between public bounds, put on a grid of 2^bits steps, plus discrete noise. Reports are whole steps.
-
-    Sensitivity
-        Any two values lie at most 2^bits steps apart: Laplace noise of scale 2^bits / epsilon is pure epsilon;
-        Gaussian noise of scale 2^bits / sqrt(2 rho) is rho-zCDP, rho the largest that (epsilon, delta) allows.
-
-    Reference
-        Dwork, McSherry, Nissim and Smith (2006); Canonne, Kamath and Steinke (2020).
-    """
-
-    lower: float
-    upper: float
-    epsilon: float
-    delta: float = 0.0
-    bits: int = 16
-
-    theorem: ClassVar[str] = "discrete Laplace or Gaussian noise on each value (Canonne, Kamath and Steinke 2020)"
-
-    def __post_init__(self) -> None:
-        exact_epsilon(self.epsilon)
-        exact_delta(self.delta, zero=True)
-        if not (math.isfinite(self.lower) and math.isfinite(self.upper) and self.lower < self.upper):
-            raise UsageError(f"lower {self.lower!r} must be below upper {self.upper!r}, both finite")
-        if not 1 <= self.bits <= 24:
-            raise UsageError(f"the grid has between 1 and 24 bits, got {self.bits!r}")
-
-    @property
-    def name(self) -> str:
-        """Laplace without a delta, Gaussian with one."""
-        return "gaussian" if self.delta else "laplace"
-
-    @property
-    def step(self) -> float:
-        """Worth of one step."""
-        return math.ldexp(self.upper - self.lower, -self.bits)
-
-    @property
-    def event(self) -> Event:
-        """What one report costs."""
-        return ZcdpEvent(zcdp_rho(self.epsilon, self.delta)) if self.delta else PureEvent(self.epsilon)
-
-    @property
-    def noise_variance(self) -> float:
-        """Variance of one report's noise, in the number's own unit."""
-        steps = gaussian_variance(self._scale) if self.delta else laplace_variance(self._scale)
-        return float(steps) * self.step**2
-
-    @property
-    def _scale(self) -> float:
-        event = self.event
-        if isinstance(event, ZcdpEvent):
-            return math.nextafter(2.0**self.bits / math.sqrt(2 * event.rho), math.inf)
-        return math.nextafter(2.0**self.bits / self.epsilon, math.inf)
-
-    def randomise(self, values: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Noisy steps above ``lower``; values beyond the bounds are clipped first."""
-        array = np.asarray(values, dtype=np.float64)
-        if not np.isfinite(array).all():
-            raise UsageError("a number to randomise must be finite")
-        steps = np.rint((np.clip(array, self.lower, self.upper) - self.lower) / self.step).astype(np.int64)
-        steps = np.clip(steps, 0, 2**self.bits)
-        return discrete_gaussian(steps, self._scale) if self.delta else discrete_laplace(steps, self._scale)
-
-    def estimate(self, total_steps: int, reports: int, confidence: float = 0.95) -> Estimate:
-        """The mean from the sum of reports; the interval is normal (many reports), for the rows as they are.
-
-        Values are rounded to the grid first: at most half a step of bias.
-        """
-        if reports < 1:
-            raise UsageError("an estimate needs at least one report")
-        mean = self.lower + self.step * (total_steps / reports)
-        variance = self.noise_variance / reports
-        spread = variance + (self.upper - self.lower) ** 2 / (4 * reports)  # Popoviciu's bound on the rows' variance
-        reach = NormalDist().inv_cdf(1 - _alpha(confidence) / 2) * math.sqrt(variance)
-        one = [np.array([number]) for number in (mean, variance, spread, mean - reach, mean + reach)]
-        return Estimate(one[0], one[1], one[2], one[3], one[4], confidence)
-
-
 def _word(chance: float) -> np.uint64:
     """The probability as a number of 2^64 equal words, rounded down."""
     return np.uint64(min(int(chance * _WORDS), 2**64 - 1))
@@ -355,7 +262,8 @@ def _check_categories(count: Any) -> None:
         raise UsageError(f"between 2 and {MAX_CATEGORIES:,} categories can be randomised, got {count!r}")
 
 
-def _alpha(confidence: float) -> float:
+def alpha_of(confidence: float) -> float:
+    """1 - confidence, checked."""
     if not 0 < confidence < 1:
         raise UsageError(f"a confidence lies between 0 and 1, got {confidence!r}")
     return 1 - confidence

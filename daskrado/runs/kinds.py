@@ -87,6 +87,7 @@ KINDS = {
     "bags": "daskrado.runs.labels.bag_job:BagJob",
     "queries": "daskrado.runs.measure.queries:QueriesJob",
     "margins": "daskrado.runs.measure.margins:MarginsJob",
+    "local": "daskrado.runs.measure.local:LocalJob",
 }
 
 

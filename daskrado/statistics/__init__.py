@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from daskrado.statistics.base import Block, Groups, IntVector, Rows, Statistic, Summary
-from daskrado.statistics.counts import FeatureSums, Histogram
+from daskrado.statistics.counts import Histogram
 from daskrado.statistics.margins import MarginHistogram
 from daskrado.statistics.mean_operator import MeanOperator
 from daskrado.statistics.moments import Moments
@@ -15,7 +15,6 @@ __all__ = [
     "BalancedRados",
     "Block",
     "FeatureRados",
-    "FeatureSums",
     "FixedSupportRados",
     "Groups",
     "HadamardRados",

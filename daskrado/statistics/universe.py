@@ -24,6 +24,14 @@ class Axis:
     values: tuple[str, ...]
     start: int | None
 
+    def codes(self, x: NDArray[np.float64], y: NDArray[np.int8]) -> NDArray[np.int64]:
+        """The value of each encoded row, as a position: where a one-hot part is largest, or a sign."""
+        if self.start is None:
+            return np.asarray(y > 0, dtype=np.int64)
+        if self.values == ("false", "true"):
+            return np.asarray(x[:, self.start] > 0, dtype=np.int64)
+        return np.asarray(x[:, self.start : self.start + len(self.values)].argmax(axis=1), dtype=np.int64)
+
     def positions(self, wanted: Any) -> list[int]:
         """Where some values are, by name; a value that was not declared is refused."""
         items = wanted if isinstance(wanted, list | tuple | set | frozenset) else [wanted]

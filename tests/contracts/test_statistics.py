@@ -18,7 +18,6 @@ from daskrado.losses import Huber
 from daskrado.relations import Relation
 from daskrado.statistics import (
     BalancedRados,
-    FeatureSums,
     HadamardRados,
     Histogram,
     MarginHistogram,
@@ -53,7 +52,6 @@ EXAMPLES: list[Statistic] = [
     SlopeSum.at(np.zeros(WIDTH), Huber(0.5), LATTICE),
     Histogram(WIDTH, UNIVERSE),
     Histogram(WIDTH, Universe(UNIVERSE.axes[:2])),
-    FeatureSums(WIDTH),
     MarginHistogram(WIDTH, ((2**26, 0, 0, 0), (2**24, 2**25, -(2**23), 1)), LATTICE.bits, bins=40),
 ]
 cases = pytest.mark.parametrize("statistic", EXAMPLES, ids=repr)

@@ -10,8 +10,9 @@ from scipy import stats
 
 from daskrado.errors import UsageError
 from daskrado.privacy import noise
-from daskrado.privacy.accountant import ZcdpEvent, zcdp_epsilon
-from daskrado.privacy.local import BinaryResponse, KaryResponse, LocalNumber, UnaryEncoding
+from daskrado.privacy.accountant import PureEvent, ZcdpEvent, zcdp_epsilon
+from daskrado.privacy.local import BinaryResponse, KaryResponse, UnaryEncoding
+from daskrado.privacy.local_numbers import LocalNumber
 
 N = 6000
 
@@ -45,6 +46,11 @@ def test_no_report_has_odds_above_exp_epsilon_in_exact_arithmetic(epsilon):
         assert max(found) <= limit
         if 0.1 <= epsilon <= 5:
             assert min(found) > limit * (1 - mpmath.mpf("1e-9"))
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 0.25, 1, 3])
+def test_a_response_costs_what_it_was_made_for(epsilon):
+    assert BinaryResponse.from_epsilon(epsilon).event == PureEvent(epsilon)
 
 
 def test_the_lecture_survey():
