@@ -1,9 +1,10 @@
-"""Adult, KDD Cup 1999, covertype and a realisable synthetic problem as frames with public Domains."""
+"""Adult, KDD Cup 1999, covertype and two realisable synthetic problems as frames with public Domains."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pandas as pd
 from daskrado.domain import Domain, parse
 
 DATA = Path(os.environ.get("DASKRADO_DATA", "../shared/data"))
-NAMES = ("adult", "kdd", "covertype", "realisable")
+NAMES = ("adult", "kdd", "covertype", "realisable", "separated")
 
 
 @dataclass(frozen=True)
@@ -32,9 +33,14 @@ class Problem:
 
 def load(name: str, queries: int, rows: int) -> Problem:
     """A problem by name, with at most ``rows`` private rows."""
-    frame, domain = {"adult": _adult, "kdd": _kdd, "covertype": _covertype, "realisable": _realisable}[name](
-        rows + queries + 20_000
-    )
+    make = {
+        "adult": _adult,
+        "kdd": _kdd,
+        "covertype": _covertype,
+        "realisable": _realisable,
+        "separated": partial(_realisable, gap=0.5),
+    }
+    frame, domain = make[name](rows + queries + 20_000)
     draw = np.random.default_rng(20180613)
     if name == "kdd":  # training and later traffic are separate files: a random split would leak repeated rows
         private, later = frame
@@ -154,12 +160,12 @@ def _covertype(rows: int) -> tuple[pd.DataFrame, Domain]:
     return frame, _domain(("class2", "yes", "no"), columns, 3.5)
 
 
-def _realisable(rows: int) -> tuple[pd.DataFrame, Domain]:
-    """Labels are a halfspace of ten features, without noise; rows within half a deviation of it are left out."""
+def _realisable(rows: int, gap: float = 0.0) -> tuple[pd.DataFrame, Domain]:
+    """Labels are a halfspace of ten features, without noise; rows within ``gap`` deviations of it are left out."""
     draw = np.random.default_rng(7)
     direction = np.array([1.0, -1.0, 0.8, -0.8, 0.6, -0.6, 0.4, -0.4, 0.2, 0.2])
     x = np.clip(draw.normal(size=(2 * rows, 10)), -3, 3)
-    x = x[np.abs(x @ direction) > 0.5 * np.linalg.norm(direction)][:rows]
+    x = x[np.abs(x @ direction) > gap * np.linalg.norm(direction)][:rows]
     frame = pd.DataFrame({f"x{i}": x[:, i] for i in range(10)})
     frame["y"] = np.where(x @ direction > 0, "yes", "no")
     return frame, _domain(("y", "yes", "no"), {f"x{i}": _numeric(-3, 3) for i in range(10)}, 4.0)

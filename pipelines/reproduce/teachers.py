@@ -128,7 +128,9 @@ def best_by_queries(blocks: list[dict[str, Any]]) -> dict[str, dict[int, dict[st
 
 
 def study(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    if name == "realisable" and max(arguments.queries) >= 1000:  # the law of theorem 3.4 wants a longer grid
+    if (
+        name in ("realisable", "separated") and max(arguments.queries) >= 1000
+    ):  # the law of theorem 3.4 wants a longer grid
         arguments = argparse.Namespace(**vars(arguments))
         arguments.teachers, arguments.queries = [*arguments.teachers, 6000], [*arguments.queries, 10_000]
     problem = load(name, max(arguments.queries), arguments.rows)

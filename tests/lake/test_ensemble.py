@@ -272,14 +272,12 @@ def test_a_shard_with_one_class_votes_for_it(frame: pd.DataFrame, queries: np.nd
     assert count(only, queries[:3], plan).tolist() == [[0, 4]] * 3
 
 
-def test_bad_labels_name_the_file_and_count_rows(tmp_path: Path, frame: pd.DataFrame, client: Client) -> None:
+def test_bad_labels_name_the_file_and_the_column(tmp_path: Path, frame: pd.DataFrame, client: Client) -> None:
     broken = frame.copy()
     broken.loc[[3, 4], "y"] = "perhaps"
     lake = write(tmp_path / "broken", broken, 2)
     for connected in (None, client):
-        with pytest.raises(
-            DataError, match=r"part-000.parquet: column 'y': label outside \['no', 'yes'\] \(2 rows\)"
-        ):
+        with pytest.raises(DataError, match=r"part-000.parquet: column 'y': label outside \['no', 'yes'\]"):
             count(lake, np.zeros((1, 4)), client=connected)
 
 

@@ -388,7 +388,7 @@ def test_a_second_engine_is_refused_by_the_command(folder: Path, tmp_path: Path)
 def test_unusable_rows_give_the_grant_back(folder: Path, tmp_path: Path) -> None:
     broken = draw_rows(2000, 1)
     broken.loc[5, "y"] = "perhaps"
-    with pytest.raises(DataError, match=r"label outside \['no', 'yes'\] \(1 rows\)"):
+    with pytest.raises(DataError, match=r"label outside \['no', 'yes'\]"):
         daskrado.run_teachers(content(folder, tmp_path, lake=broken))
     entries = Ledger.open(tmp_path / "ledger.sqlite").entries("clinic")
     assert [entry.state for entry in entries] == [State.VOID]

@@ -14,6 +14,7 @@ import daskrado
 from daskrado.models import write_text
 from daskrado.privacy.accountant import event_to_json
 from daskrado.privacy.answers import REFUSED
+from daskrado.runs.charging import published_seconds
 from daskrado.runs.page import Section, bars, draw, render_page
 from daskrado.runs.report import privacy_sections
 
@@ -57,7 +58,7 @@ def manifest(result: TeachersResult) -> dict[str, Any]:
         "counts": result.counts,
         "student_trained_on": result.student.trained_on,
         "domain_sha256": pipeline.domain.digest(),
-        "seconds": result.seconds,
+        "seconds": _seconds(result),
         "notes": list(result.notes),
     }
 
@@ -77,6 +78,12 @@ def report(result: TeachersResult) -> str:
     if result.notes:
         sections.append(Section("Notes", text="; ".join(result.notes)))
     return render_page(f"{pipeline.dataset}: a student of private answers", result.run, plan.statement, sections)
+
+
+def _seconds(result: TeachersResult) -> dict[str, float]:
+    """Stage times, blurred where they would tell a secret number of rows."""
+    public = result.plan.pipeline.protect.relation.rows_public
+    return published_seconds(result.seconds, rows_public=public)
 
 
 def _answer_section(result: TeachersResult) -> Section:
@@ -122,5 +129,5 @@ def _made(result: TeachersResult) -> list[tuple[str, str]]:
         ("engine", ", ".join(f"{count:,} {name}" for name, count in result.counts.items())),
         ("student", f"{pipeline.student.learner.kind} on {result.student.trained_on:,} answered queries"),
         ("domain", f"{pipeline.domain.width} features, sha256 {pipeline.domain.digest()[:16]}…"),
-        ("seconds", ", ".join(f"{stage} {value:g}" for stage, value in result.seconds.items()) or "none"),
+        ("seconds", ", ".join(f"{stage} {value:g}" for stage, value in _seconds(result).items()) or "none"),
     ]
