@@ -3,6 +3,7 @@
     python pipelines/reproduce/sites.py --json                      # heart: four hospitals
     python pipelines/reproduce/sites.py --data diabetes130 --json   # diabetes130 by admission_source_id
     python pipelines/reproduce/sites.py --figure pipelines/sites_heart.png
+    python pipelines/reproduce/sites.py --lakes lakes/              # only write a Parquet lake for each site
 
 Every federated model comes out of the whole protocol: keys, masks, signed bundles, ledgers of the sites. Models are
 tested on rows that no site used for learning (a fixed fifth of each site). Needs DASKRADO_DATA.
@@ -273,11 +274,18 @@ def main() -> None:
     parser.add_argument("--epsilon", type=float, default=1.0)
     parser.add_argument("--repeats", type=int, default=10)
     parser.add_argument("--figure", type=Path)
+    parser.add_argument("--lakes", type=Path, help="write a Parquet lake for each site into this folder, and stop")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout and nothing else")
     given = parser.parse_args()
     if not DATA.is_dir():
         parser.error(f"no data at {DATA}; set DASKRADO_DATA")
-    figures = compare({"heart": heart, "diabetes130": diabetes130}[given.data](), given.epsilon, given.repeats)
+    example = {"heart": heart, "diabetes130": diabetes130}[given.data]()
+    if given.lakes is not None:
+        for site, rows in example.train.items():
+            (given.lakes / site).mkdir(parents=True, exist_ok=True)
+            rows.to_parquet(given.lakes / site / "part-0.parquet", index=False)
+        return
+    figures = compare(example, given.epsilon, given.repeats)
     if given.figure is not None:
         plot(figures, given.figure)
     if given.json:

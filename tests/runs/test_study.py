@@ -379,7 +379,7 @@ def test_a_killed_site_sends_one_bundle_and_is_never_undercharged(
         "from daskrado.runs.site import contribute\n"
         f"{owner}.{name} = lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)\n{call}\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], env=os.environ, capture_output=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], env=os.environ, capture_output=True, timeout=120)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert not StudyFolder(parties.box).bundles(round_)
     assert parties.states("east") == ["spent"]
