@@ -63,9 +63,17 @@ class _Lazy(click.Group):
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__)
 @click.option("--debug", is_flag=True, help="Show a traceback with an error.")
-def cli(debug: bool) -> None:
+@click.option("-v", "--verbose", is_flag=True, help="Say on stderr what happens; never a value from a row.")
+def cli(debug: bool, verbose: bool) -> None:
     """Learn linear classifiers with differential privacy from Parquet lakes."""
     del debug  # read by main
+    if verbose:
+        import logging
+
+        told = logging.StreamHandler()
+        told.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s", "%H:%M:%S"))
+        logging.getLogger("daskrado").addHandler(told)
+        logging.getLogger("daskrado").setLevel(logging.INFO)
 
 
 def main() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from typing import Any
 
 import click
 
@@ -23,6 +25,21 @@ def bench_collect(rows: int, features: int, as_json: bool) -> None:
     _show(collect_figures(rows, features), as_json)
 
 
+@bench.command("memory")
+@click.option(
+    "--rows", type=click.IntRange(1000), default=500_000, show_default=True, help="Rows of the smallest lake."
+)
+@click.option("--features", type=click.IntRange(1), default=28, show_default=True)
+@click.option("--workers", type=click.IntRange(1), default=2, show_default=True)
+@click.option("--memory-limit", default="600MB", show_default=True, help="Of each worker.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout and nothing else.")
+def bench_memory(rows: int, features: int, workers: int, memory_limit: str, as_json: bool) -> None:
+    """Peak memory of a worker for lakes of 1, 5 and 20 times the rows."""
+    from daskrado.runs.bench_memory import memory_figures
+
+    _show(memory_figures(rows, features, workers=workers, memory_limit=memory_limit), as_json)
+
+
 @bench.command("boost")
 @click.option("--rounds", type=click.IntRange(1), default=1000, show_default=True)
 @click.option("--rados", type=click.IntRange(2), default=1024, show_default=True)
@@ -35,7 +52,7 @@ def bench_boost(rounds: int, rados: int, features: int, as_json: bool) -> None:
     _show(boost_figures(rounds, rados, features), as_json)
 
 
-def _show(figures: dict[str, float | int], as_json: bool) -> None:
+def _show(figures: Mapping[str, Any], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(figures))
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import sqlite3
 from collections.abc import Sequence
@@ -33,6 +34,7 @@ from daskrado.relations import Relation
 
 __all__ = ["Grant", "Ledger", "LedgerEntry", "LedgerRow", "Limit", "Remaining", "State"]
 
+_log = logging.getLogger(__name__)
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 
@@ -143,6 +145,7 @@ class Ledger:
         except _Unaffordable as refused:
             # Worded here, after the lock is gone: the balance may take a while to compute.
             raise BudgetError(_refusal(name, kind, event, refused.limit, refused.charged)) from None
+        _log.info("entry %d of %s: reserved %s for %r under %s, run %s", entry, self._path, event, name, kind, run)
         return Grant(entry, name, kind, event, self._path, run)
 
     def spend(self, grant: Grant) -> None:
@@ -255,6 +258,7 @@ class Ledger:
             connection.execute(
                 "UPDATE entries SET state = ?, settled_at = ? WHERE id = ?", (state, _now(), grant.entry)
             )
+        _log.info("entry %d of %s is %s", grant.entry, self._path, state)
 
     def _limit(self, connection: sqlite3.Connection, dataset: str, relation: Relation) -> Limit | None:
         row = connection.execute(

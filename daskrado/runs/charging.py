@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import time
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ from daskrado.errors import LedgerError
 from daskrado.privacy.ledger import Grant, Ledger, Remaining
 from daskrado.relations import Relation
 from daskrado.runs.pipeline import LedgerConfig, default_ledger
+
+_log = logging.getLogger(__name__)
 
 
 def opened_ledger(path: str | Path | None, config: LedgerConfig) -> Ledger:
@@ -87,7 +90,8 @@ class Clock:
 
     @contextlib.contextmanager
     def __call__(self, stage: str) -> Iterator[None]:
-        """Time a block."""
+        """Time a block, and log that it begins."""
+        _log.info("%s", stage)
         start = time.perf_counter()
         try:
             yield
