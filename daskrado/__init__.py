@@ -10,17 +10,35 @@ __all__ = [
     "LinearModel",
     "Relation",
     "RunResult",
+    "compose",
+    "encode_local",
+    "estimate_local",
     "fit",
     "fit_bags",
     "fit_labels",
+    "learn_local",
+    "measure_margins",
+    "open_queries",
     "open_teachers",
     "run_teachers",
 ]
 
 if TYPE_CHECKING:
-    from daskrado.api import fit, fit_bags, fit_labels, open_teachers, run_teachers
+    from daskrado.api import (
+        encode_local,
+        estimate_local,
+        fit,
+        fit_bags,
+        fit_labels,
+        learn_local,
+        measure_margins,
+        open_queries,
+        open_teachers,
+        run_teachers,
+    )
     from daskrado.domain import Domain
     from daskrado.models import LinearModel
+    from daskrado.privacy.accountant import compose
     from daskrado.relations import Relation
     from daskrado.runs.job import RunResult
 
@@ -29,9 +47,15 @@ _HOMES = {
     "LinearModel": "daskrado.models",
     "Relation": "daskrado.relations",
     "RunResult": "daskrado.runs.job",
+    "compose": "daskrado.privacy.accountant",
     "fit": "daskrado.api",
     "fit_bags": "daskrado.api",
     "fit_labels": "daskrado.api",
+    "encode_local": "daskrado.api",
+    "estimate_local": "daskrado.api",
+    "learn_local": "daskrado.api",
+    "measure_margins": "daskrado.api",
+    "open_queries": "daskrado.api",
     "open_teachers": "daskrado.api",
     "run_teachers": "daskrado.api",
 }

@@ -2,24 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 from daskrado.cluster import ClusterConfig, cluster_config
 from daskrado.domain import Domain, parse
+from daskrado.learners.multiplicative_weights import PrivateQueries
 from daskrado.losses import Loss
 from daskrado.runs.job import RunResult, run
 from daskrado.runs.labels.access import LabelRun, load_pipeline
 from daskrado.runs.labels.bag_job import run_bags
 from daskrado.runs.labels.config import BagPipeline, LabelPipeline
 from daskrado.runs.labels.job import run_labels
+from daskrado.runs.measure.local import LocalPipeline, encode
+from daskrado.runs.measure.local import estimates as estimate_local
+from daskrado.runs.measure.local import learn as learn_local
+from daskrado.runs.measure.margins import MarginsPipeline, run_margins
+from daskrado.runs.measure.margins_report import MarginsResult
+from daskrado.runs.measure.queries import QueriesPipeline
+from daskrado.runs.measure.queries import open_queries as open_engine
 from daskrado.runs.pipeline import make_pipeline
 from daskrado.runs.teachers.config import TeachersPipeline, load_teachers
 from daskrado.runs.teachers.job import TeachersResult
 from daskrado.runs.teachers.job import run as run_teachers_job
 from daskrado.runs.teachers.session import Session, open_session
+
+__all__ = [
+    "encode_local",
+    "estimate_local",
+    "fit",
+    "fit_bags",
+    "fit_labels",
+    "learn_local",
+    "measure_margins",
+    "open_queries",
+    "open_teachers",
+    "run_teachers",
+]
 
 
 def fit(
@@ -156,3 +177,48 @@ def run_teachers(
     return run_teachers_job(
         load_teachers(pipeline), ledger_path=ledger, write=write, overwrite=overwrite, progress=progress
     )
+
+
+@contextmanager
+def open_queries(
+    pipeline: QueriesPipeline | Mapping[str, Any] | str | Path,
+    *,
+    ledger: str | Path | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Iterator[PrivateQueries]:
+    """The engine of a ``queries`` pipeline, for adaptive queries: ``with open_queries(p) as q: q.ask({...})``.
+
+    Counts the lake's cells once and charges the whole engine; see ``PrivateQueries`` for what it answers.
+    """
+    loaded = load_pipeline(QueriesPipeline, pipeline)
+    with open_engine(loaded, ledger_path=ledger, progress=progress) as (engine, _, _):
+        yield engine
+
+
+def measure_margins(
+    pipeline: MarginsPipeline | Mapping[str, Any] | str | Path,
+    *,
+    ledger: str | Path | None = None,
+    write: bool = False,
+    overwrite: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> MarginsResult:
+    """The margin distributions of a ``margins`` pipeline, exact or noised and charged, with their bounds."""
+    loaded = load_pipeline(MarginsPipeline, pipeline)
+    return run_margins(loaded, ledger_path=ledger, write=write, overwrite=overwrite, progress=progress)
+
+
+def encode_local(
+    pipeline: LocalPipeline | Mapping[str, Any] | str | Path,
+    out: str | Path,
+    *,
+    ledger: str | Path | None = None,
+    overwrite: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> int:
+    """Randomise a lake at its source into a folder of reports, as a ``local`` pipeline says; returns the rows.
+
+    Read the folder with ``estimate_local`` (columns) or ``learn_local`` (labels, edges): both charge nothing.
+    """
+    loaded = load_pipeline(LocalPipeline, pipeline)
+    return encode(loaded, out, overwrite=overwrite, ledger_path=ledger, progress=progress)[0]

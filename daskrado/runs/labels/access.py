@@ -33,7 +33,6 @@ from daskrado.statement import PrivacyStatement
 from daskrado.statistics.base import Statistic, Summary
 
 AnyModel = TypeVar("AnyModel", bound=BaseModel)
-PipelineT = TypeVar("PipelineT", bound=LabelBase)
 
 
 @dataclass(frozen=True)
@@ -123,8 +122,8 @@ def publish(result: LabelRun, pipeline: LabelBase, title: str, *, overwrite: boo
         )
 
 
-def load_pipeline(kind: type[PipelineT], pipeline: PipelineT | Mapping[str, Any] | str | Path) -> PipelineT:
-    """A label pipeline from a file or from its keys; ``kind`` in either is left out of account."""
+def load_pipeline(kind: type[AnyModel], pipeline: AnyModel | Mapping[str, Any] | str | Path) -> AnyModel:
+    """A pipeline from a file or from its keys; ``kind`` in either is left out of account."""
     if isinstance(pipeline, kind):
         return pipeline
     where = str(pipeline) if isinstance(pipeline, str | Path) else "pipeline"

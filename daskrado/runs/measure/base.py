@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
@@ -48,11 +48,6 @@ class MeasurePipeline(Frozen):
         if self.private and (self.protect is None or self.budget is None):
             raise ValueError("protect and budget are missing; exact figures without protection say private: false")
         return self
-
-    def changed(self, cluster: ClusterConfig | None, output: str | None) -> Self:
-        """The same pipeline on other workers or with another output folder."""
-        changes = {"cluster": cluster, "output": output}
-        return self.model_copy(update={key: value for key, value in changes.items() if value is not None})
 
     @property
     def ledger_path(self) -> Path:

@@ -32,6 +32,7 @@ from daskrado.privacy.local_numbers import LocalNumber
 from daskrado.relations import Relation
 from daskrado.release import Release
 from daskrado.runs.charging import Clock, budget_facts
+from daskrado.runs.labels.access import changed
 from daskrado.runs.measure.base import MeasurePipeline, charged, plan_head, statement_of, write_pages
 from daskrado.runs.measure.reports import (
     ColumnReports,
@@ -227,7 +228,7 @@ class LocalJob:
 
     def overridden(self, cluster: ClusterConfig | None, output: str | None) -> LocalJob:
         """The same job on other workers or with another output folder."""
-        return LocalJob(self.pipeline.changed(cluster, output))
+        return LocalJob(changed(self.pipeline, cluster, output))
 
     @property
     def ledger_path(self) -> Path:

@@ -29,6 +29,7 @@ from daskrado.privacy.ledger import Ledger
 from daskrado.privacy.mechanisms import Mechanism, Target, mechanism
 from daskrado.release import Release, release, release_without_privacy
 from daskrado.runs.charging import Clock, budget_facts
+from daskrado.runs.labels.access import changed
 from daskrado.runs.measure.base import MeasurePipeline, charged, plan_head, statement_of
 from daskrado.runs.measure.margins_report import MarginsResult, margin_lines, write_margins
 from daskrado.statistics.margins import MarginHistogram, whole_votes
@@ -250,7 +251,7 @@ class MarginsJob:
 
     def overridden(self, cluster: ClusterConfig | None, output: str | None) -> MarginsJob:
         """The same job on other workers or with another output folder."""
-        return MarginsJob(self.pipeline.changed(cluster, output))
+        return MarginsJob(changed(self.pipeline, cluster, output))
 
     @property
     def ledger_path(self) -> Path:

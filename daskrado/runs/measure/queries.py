@@ -26,6 +26,7 @@ from daskrado.models import write_text
 from daskrado.privacy.accountant import compose
 from daskrado.privacy.ledger import Ledger
 from daskrado.runs.charging import Clock, budget_facts
+from daskrado.runs.labels.access import changed
 from daskrado.runs.measure.base import MeasurePipeline, charged, plan_head, statement_of, write_pages
 from daskrado.runs.measure.synthetic import synthetic_rows
 from daskrado.runs.page import Section, draw
@@ -284,7 +285,7 @@ class QueriesJob:
 
     def overridden(self, cluster: ClusterConfig | None, output: str | None) -> QueriesJob:
         """The same job on other workers or with another output folder."""
-        return QueriesJob(self.pipeline.changed(cluster, output))
+        return QueriesJob(changed(self.pipeline, cluster, output))
 
     @property
     def ledger_path(self) -> Path:
