@@ -69,7 +69,7 @@ class Answering(ABC):
     """A calibrated way to answer. ``release`` draws noise; everything else is public."""
 
     name: ClassVar[Name]
-    theorem: ClassVar[str]
+    theorem: str
 
     def __init__(self, terms: Terms) -> None:
         self.terms = terms
@@ -122,7 +122,7 @@ class Stability(Answering):
     """
 
     name: ClassVar[Name] = "stability"
-    theorem: ClassVar[str] = "distance to instability (Smith and Thakurta 2013), corrected distance"
+    theorem = "distance to instability (Smith and Thakurta 2013), corrected distance"
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
@@ -186,14 +186,15 @@ class SparseVotes(Answering):
     """
 
     name: ClassVar[Name] = "sparse_vector"
-    theorem: ClassVar[str] = (
-        "distance to instability with sparse vector (Bassily, Thakkar and Thakurta 2018), repaired"
-    )
+    theorem = "distance to instability with sparse vector (Bassily, Thakkar and Thakurta 2018), repaired"
 
     def __init__(self, terms: Terms, journal: Path | None = None) -> None:
         super().__init__(terms)
         half = Fraction(exact_delta(terms.delta), 2)
         if terms.published:
+            self.theorem = (
+                "algorithm 2 of Bassily, Thakkar and Thakurta (2018) as published, charged at its true cost"
+            )
             self.plan, self.threshold = _published(terms, half)
         else:
             self.plan = SparseVector.for_budget(terms.epsilon, half, terms.refusals)
@@ -254,9 +255,7 @@ class GaussianVotes(Answering):
     """
 
     name: ClassVar[Name] = "gaussian"
-    theorem: ClassVar[str] = (
-        "discrete Gaussian noise on votes (Papernot et al. 2018; Canonne, Kamath and Steinke 2020)"
-    )
+    theorem = "discrete Gaussian noise on votes (Papernot et al. 2018; Canonne, Kamath and Steinke 2020)"
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
