@@ -30,8 +30,10 @@ FILE_ROWS = 250_000
 
 
 @contextmanager
-def bench_lake(rows: int, features: int, *, file_rows: int = FILE_ROWS) -> Iterator[tuple[Path, Domain]]:
-    """A temporary lake of float columns and a boolean label, from a public seed."""
+def bench_lake(
+    rows: int, features: int, *, file_rows: int = FILE_ROWS, copies: int = 1
+) -> Iterator[tuple[Path, Domain]]:
+    """A temporary lake of float columns and a boolean label, from a public seed; ``copies`` are links to files."""
     names = [f"x{i:03d}" for i in range(features)]
     domain = parse(
         Domain,
@@ -50,7 +52,10 @@ def bench_lake(rows: int, features: int, *, file_rows: int = FILE_ROWS) -> Itera
             x = draw.normal(size=(features, size))
             columns: dict[str, Any] = dict(zip(names, x, strict=True))
             columns["y"] = x.sum(axis=0) + draw.normal(size=size) > 0
-            pq.write_table(pa.table(columns), Path(folder) / f"part-{number:05d}.parquet")
+            first = Path(folder) / f"part-{number:05d}-0000.parquet"
+            pq.write_table(pa.table(columns), first)
+            for copy in range(1, copies):
+                first.with_name(f"part-{number:05d}-{copy:04d}.parquet").hardlink_to(first)
         yield Path(folder), domain
 
 

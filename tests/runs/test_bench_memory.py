@@ -21,7 +21,7 @@ def test_worker_memory_is_flat_while_the_lake_grows_twentyfold() -> None:
 
 
 @pytest.mark.cluster
-@pytest.mark.skipif("DASKRADO_LARGE" not in os.environ, reason="writes 12 GB; set DASKRADO_LARGE=1 to run it")
+@pytest.mark.skipif("DASKRADO_LARGE" not in os.environ, reason="reads 12 GB; set DASKRADO_LARGE=1 to run it")
 def test_a_lake_ten_times_the_memory_of_all_workers_finishes() -> None:
     figures = memory_figures(2_700_000, 28, scales=(1, 20))  # two workers of 600 MB, and at last a lake of 12 GB
     assert figures["lake_mb"]["20x"] > 10 * 2 * 600
