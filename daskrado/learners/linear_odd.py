@@ -99,11 +99,7 @@ def fit_mean(
     Reference
         Patrini, Nielsen and Nock (2015), algorithm 1.
     """
-    if not (math.isfinite(strength) and strength > 0):
-        raise UsageError(
-            f"strength must be above 0, got {strength!r}: with a noisy mean operator the objective is unbounded "
-            "below without a regulariser"
-        )
+    check_strength(strength)
     if not np.isfinite(mean).all():
         raise UsageError("the mean operator must be finite")
     if loss.name == "unhinged":  # the even part is zero: a minimum in closed form
@@ -117,6 +113,15 @@ def fit_mean(
         fit = _newton(features, loss.rounded(rounding), mean, strength, weights, tolerance, passes)
         weights, used = fit.weights, used + fit.passes
     return Fit(fit.weights, used, fit.gradient_norm, fit.objective)
+
+
+def check_strength(strength: float) -> None:
+    """Refuse a regulariser without strength, saying why it is needed."""
+    if not (math.isfinite(strength) and strength > 0):
+        raise UsageError(
+            f"strength must be above 0, got {strength!r}: with a noisy mean operator the objective is unbounded "
+            "below without a regulariser"
+        )
 
 
 def _newton(

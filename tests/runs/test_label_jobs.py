@@ -197,9 +197,11 @@ def test_randomised_response_labels_need_no_ledger(lake, tmp_path, own_ledger):
     assert learned.model.statement.epsilon == 1.0
     assert "source" in learned.model.statement.mechanism
     assert not own_ledger.exists()
-    # standard error of a coordinate: at most |x| / ((2p - 1) sqrt(m)), p = e / (1 + e)
-    spread = 1 / (np.tanh(0.5) * np.sqrt(ROWS))
-    assert np.abs(learned.mean - mu).max() < 5 * spread
+    # a report's estimate of a label has variance 4 p (1 - p) / (2p - 1)^2, p = e / (1 + e)
+    p = np.e / (1 + np.e)
+    spread = np.sqrt(4 * p * (1 - p)) / ((2 * p - 1) * np.sqrt(ROWS))
+    assert learned.extras["standard_error_at_most"] == pytest.approx(spread, rel=1e-5)
+    assert np.abs(learned.mean - mu).max() < 6 * spread
     with pytest.raises(UsageError, match="drop budget"):
         labels_job(source, domain, supervision=choice, protect={"unit": "u"}, budget={"epsilon": 1})
 
@@ -287,6 +289,25 @@ def test_proportions_released_with_noise(lake, own_ledger, tmp_path):
     assert any(share != exact[ward] for ward, share in result.learned.extras["proportions"].items())
     assert "<svg" in (tmp_path / "out/report.html").read_text()
     assert [entry.state for entry in Ledger.open(own_ledger).entries("clinic")] == ["spent"]
+
+
+def test_alternation_on_two_workers_has_the_same_bits(lake, two_workers):
+    path, domain, table = lake
+    found = []
+    for where in ({"kind": "in_process"}, {"kind": "scheduler", "address": two_workers.scheduler.address}):
+        choice = {"kind": "alternating", "rounds": 2, "similarity": "association"}
+        pipeline = bags_job(
+            str(path),
+            domain,
+            private=False,
+            proportions=shares(table),
+            estimator=choice,
+            cluster=where,
+            strength=0.01,
+        )
+        found.append(run_bags(pipeline, write=False).learned)
+    np.testing.assert_array_equal(found[0].mean, found[1].mean)
+    np.testing.assert_array_equal(found[0].model.weights, found[1].model.weights)
 
 
 @pytest.mark.parametrize("largest", [True, False])

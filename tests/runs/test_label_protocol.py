@@ -296,6 +296,21 @@ def test_labels_outside_the_domain_give_the_grant_back(world, tmp_path):
     assert [entry.state for entry in provider.ledger.entries("labels")] == ["void"]
 
 
+def test_a_request_is_checked_before_features_are_read(world, tmp_path):
+    _, domain, _ = world
+    key = SigningKey.load(world[0] / "learner")
+    for options, why in (
+        ({"alpha": 0.0}, "alpha"),
+        ({"alpha": 1.0, "loss": "hinge"}, "linear-odd"),
+        ({"alpha": 1.0, "noise": "gaussian"}, "delta"),
+        ({"alpha": 1.0, "lattice_bits": 25}, "lattice_bits"),
+    ):
+        with pytest.raises(UsageError, match=why):
+            make_request(str(tmp_path / "nowhere"), domain, key, **options)
+    with pytest.raises(UsageError, match="above 0"):
+        learn(world, "", "", strength=0.0)
+
+
 def test_on_a_cluster_the_same_vector_without_noise(world, two_workers):
     """The joined lake gives the same bits in this process and on two workers."""
     from daskrado.lake.collect import collect

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,6 +38,7 @@ from daskrado.runs.labels.learn import (
 from daskrado.runs.labels.report import summary_lines
 from daskrado.runs.pipeline import default_ledger
 from daskrado.statistics.base import Groups
+from daskrado.statistics.features import normalised_l2
 from daskrado.statistics.label_means import BagCounts
 
 
@@ -132,8 +134,13 @@ def _estimate(
         assert choice.positive_flips is not None
         assert choice.negative_flips is not None
         rates = weak.FlipRates(choice.positive_flips, choice.negative_flips)
-    facts = {"flip_rates": {"positive": rates.positive, "negative": rates.negative}}
-    return weak.noisy(sums, rates), 1.0 / (1.0 - rates.positive - rates.negative), facts
+    keep = 1.0 - rates.positive - rates.negative
+    facts: dict[str, Any] = {"flip_rates": {"positive": rates.positive, "negative": rates.negative}}
+    if isinstance(choice, RandomisedLabels):
+        # Var of a label's estimate is 1/keep^2 - 1, and a coordinate is at most max|x|_2: over m independent reports.
+        largest = normalised_l2(measured.square_steps, pipeline.lattice_bits)
+        facts["standard_error_at_most"] = largest * math.sqrt((keep**-2 - 1.0) / measured.total_rows)
+    return weak.noisy(sums, rates), 1.0 / keep, facts
 
 
 def _audited(pipeline: LabelPipeline, choice: NoisyLabels, lake: Lake, client: Any) -> weak.FlipRates:

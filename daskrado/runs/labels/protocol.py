@@ -27,7 +27,7 @@ from daskrado.lake.collect import Progress, collect, open_passes
 from daskrado.lake.joined import KEY, forget_labels, open_joined
 from daskrado.lake.publish import check_free, new_folder
 from daskrado.lattice import Lattice
-from daskrado.learners.linear_odd import LakeFeatures, fit_mean
+from daskrado.learners.linear_odd import LakeFeatures, check_strength, fit_mean
 from daskrado.models import write_text
 from daskrado.privacy.ledger import Ledger
 from daskrado.relations import Relation
@@ -47,6 +47,7 @@ from daskrado.runs.labels.learn import (
 )
 from daskrado.runs.labels.messages import (
     Answer,
+    FeatureMark,
     NoiseMark,
     Request,
     new_request,
@@ -78,16 +79,18 @@ def make_request(
     """The learner's signed request; reads the features once, for their digest."""
     if domain.id is None:
         raise UsageError("the domain has no id: name the key column that features and labels share")
-    digest, rows = features_digest(features, domain, Lattice(domain.norm_bound, lattice_bits), cluster, progress)
-    request = new_request(
+    # Every other key is checked before the features are read; their digest is filled in after.
+    draft = new_request(
         domain,
-        features={"digest": digest, "rows": rows, "address": address},
+        features={"digest": "0" * 64, "rows": 1},
         loss=loss,
         noise=noise,
         alpha=alpha,
         delta=delta,
         lattice_bits=lattice_bits,
     )
+    digest, rows = features_digest(features, domain, Lattice(domain.norm_bound, lattice_bits), cluster, progress)
+    request = draft.model_copy(update={"features": FeatureMark(digest=digest, rows=rows, address=address)})
     return write_request(request, key)
 
 
@@ -232,6 +235,7 @@ def learn_from_answer(
     """The learner's last step: check the answer and the features, learn, publish."""
     if output is not None:
         check_free(output, overwrite=overwrite)
+    check_strength(strength)
     request = read_request(request_text, [_own_signer(request_text)], "request")
     answer = read_answer(answer_text, trusted, request, request_text, where)
     domain, lattice = request.domain, Lattice(request.domain.norm_bound, request.lattice_bits)
