@@ -156,13 +156,15 @@ def open_teachers(
     *,
     ledger: str | Path | None = None,
     progress: Callable[[int, int], None] | None = None,
+    learner: Any = None,
 ) -> AbstractContextManager[Session]:
     """The engine of a ``teachers`` pipeline, for adaptive queries: ``with open_teachers(p) as t: t.ask(frame)``.
 
     ``pipeline`` is a file or the same keys as a mapping, where the lake may also be a pandas or a Dask DataFrame.
+    ``learner`` may be any unfitted object with fit and predict, in place of the pipeline's teachers.
     ``ask`` takes public rows and gives a pandas Series of private labels, None where the engine refused.
     """
-    return open_session(load_teachers(pipeline), ledger_path=ledger, progress=progress)
+    return open_session(load_teachers(pipeline), ledger_path=ledger, progress=progress, learner=learner)
 
 
 def run_teachers(

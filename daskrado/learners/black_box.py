@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -188,6 +189,28 @@ class SklearnFactory:
             return getattr(import_module(module), name)
         except ImportError as error:
             raise UsageError(f"{self.path} needs scikit-learn: pip install 'daskrado[sklearn]'") from error
+
+
+@dataclass(frozen=True)
+class ObjectFactory:
+    """Makes copies of an unfitted object with ``fit(x, y)`` and ``predict(x)``: a learner from Python."""
+
+    prototype: Any
+
+    def __post_init__(self) -> None:
+        for method in ("fit", "predict"):
+            if not callable(getattr(self.prototype, method, None)):
+                raise UsageError(f"a learner has fit and predict; {type(self.prototype).__name__} has no {method}")
+
+    @property
+    def path(self) -> str:
+        """What it is called in manifests."""
+        return f"{type(self.prototype).__module__}.{type(self.prototype).__qualname__}"
+
+    def make(self, seed: int) -> Any:
+        """A copy; the seed is the prototype's own business."""
+        del seed
+        return copy.deepcopy(self.prototype)
 
 
 def linear_weights(estimator: Any, classes: int) -> Floats | None:

@@ -196,6 +196,29 @@ def test_an_adaptive_session_on_a_frame(folder: Path, tmp_path: Path) -> None:
     assert (second == surest["y"]).mean() > 0.7
 
 
+class Nearest:
+    """The class of the nearer centre: a learner that this library has never heard of."""
+
+    def fit(self, x: np.ndarray, y: np.ndarray) -> None:
+        self.centres = np.array([x[y == c].mean(axis=0) for c in (0, 1)])
+
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        return np.argmin(((x[:, None, :] - self.centres[None]) ** 2).sum(axis=2), axis=1)
+
+
+def test_any_object_with_fit_and_predict_teaches(folder: Path, tmp_path: Path) -> None:
+    asked = draw_rows(100, 6)
+    with daskrado.open_teachers(content(folder, tmp_path), learner=Nearest()) as teachers:
+        assert (teachers.ask(asked) == asked["y"]).mean() > 0.85
+    with pytest.raises(UsageError, match="another learner"), daskrado.open_teachers(content(folder, tmp_path)):
+        raise AssertionError  # an engine with other teachers is another engine
+    with (
+        pytest.raises(UsageError, match="int has no fit"),
+        daskrado.open_teachers(content(folder, tmp_path), learner=3),
+    ):
+        raise AssertionError
+
+
 def test_three_classes_by_plurality(folder: Path, tmp_path: Path) -> None:
     classes = ("a", "b", "c")
     wanted = content(

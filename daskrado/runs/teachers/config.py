@@ -13,12 +13,12 @@ from daskrado.cluster import ClusterConfig
 from daskrado.domain import Domain, Frozen, Scalar, parse, read_yaml
 from daskrado.errors import UsageError
 from daskrado.lake.shards import Sharding
-from daskrado.learners.black_box import OwnFactory, SklearnFactory
+from daskrado.learners.black_box import ObjectFactory, OwnFactory, SklearnFactory
 from daskrado.privacy.answers import MAX_QUERIES, Name, Terms
 from daskrado.relations import Relation
 from daskrado.runs.pipeline import Budget, LedgerConfig, Protect
 
-Factory = OwnFactory | SklearnFactory
+Factory = OwnFactory | SklearnFactory | ObjectFactory
 
 
 class OwnChoice(Frozen):

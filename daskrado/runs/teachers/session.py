@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from daskrado.lake.ensemble import Ensemble, rows_aside, train
 from daskrado.lake.scan import Lake, open_lake
 from daskrado.lake.shards import encode_queries
 from daskrado.lake.teachers import ERROR_UNIT, Course
+from daskrado.learners.black_box import ObjectFactory
 from daskrado.privacy.answers import answering
 from daskrado.privacy.vote_engine import Owner, VoteEngine, open_engine
 from daskrado.runs.charging import Clock, budget_facts, opened_ledger, set_first_limit
@@ -127,13 +129,22 @@ class Session:
 
 @contextlib.contextmanager
 def open_session(
-    pipeline: TeachersPipeline, *, ledger_path: str | Path | None = None, progress: Progress | None = None
+    pipeline: TeachersPipeline,
+    *,
+    ledger_path: str | Path | None = None,
+    progress: Progress | None = None,
+    learner: Any = None,
 ) -> Iterator[Session]:
     """The one engine of a data set, its lake and its workers, for the duration of the block.
 
-    The ledger is debited before any row is read. Whatever fails before the first noise is drawn gives the grant back.
+    ``learner`` is an unfitted object with fit and predict that teaches in place of the pipeline's; workers must be
+    able to import its class. The ledger is debited before any row is read. Whatever fails before the first noise is
+    drawn gives the grant back.
     """
-    plan = make_plan(pipeline)
+    plan, facts = make_plan(pipeline), pipeline.facts()
+    if learner is not None:
+        factory = ObjectFactory(learner)
+        plan, facts = replace(plan, factory=factory), {**facts, "learner": factory.path}
     ledger = opened_ledger(ledger_path, pipeline.ledger)
     binary = pipeline.classes is None
     lake = open_lake(pipeline.lake, pipeline.domain, label=binary, ids=pipeline.shard_by != "position")
@@ -144,7 +155,7 @@ def open_session(
     notes = set_first_limit(ledger, pipeline.ledger, pipeline.dataset, relation)
     theorem, run = plan.statement.theorem, uuid.uuid4().hex
     owner = Owner(ledger, pipeline.dataset, relation, theorem, lake.fingerprint, run)
-    with open_engine(owner, pipeline.facts(), plan.event) as engine:
+    with open_engine(owner, facts, plan.event) as engine:
         if pipeline.estimate_epsilon is not None:
             engine.reserve_error_rate(pipeline.estimate_epsilon)
         with connect(pipeline.cluster, lake.size) as client, contextlib.ExitStack() as stack:
