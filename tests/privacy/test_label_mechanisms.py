@@ -146,6 +146,16 @@ def test_the_mechanism_draws_what_it_declares_and_only_once():
         chosen.perturb(vector)
 
 
+@pytest.mark.parametrize("name", ["laplace", "l2_gamma", "gaussian"])
+def test_two_budgets_do_not_solve_for_the_secret(name):
+    """With one seed for both, noise at alpha and 2 alpha would be b and b/2, and 2 second - first the exact sum."""
+    x, delta = features(8), 1e-6 if name == "gaussian" else 0.0
+    vector = target(x).statistic.partial(Rows(x, np.ones(len(x), dtype=np.int8)))
+    first, second = (mechanism(name, target(x), alpha, delta).perturb(vector)[:-1] for alpha in (0.1, 0.2))
+    off = np.abs(2 * second - first - vector[:-1])
+    assert off.max() > 100  # grid steps; rounding alone would leave 2
+
+
 def test_spherical_noise_needs_one_noisy_block():
     for statistic in (MeanOperator(3), Moments(3)):
         with pytest.raises(UsageError, match="fits one block"):

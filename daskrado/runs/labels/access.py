@@ -160,7 +160,8 @@ def plan_of(pipeline: LabelBase, statistic: Statistic, ledger: Ledger | None, bl
     yield f"mechanism   {chosen.theorem}"
     yield f"cost        {chosen.event}"
     std = chosen.noise_std()[block]
-    yield f"noise       {block}: standard deviation at most {std:.4g} on the sum; less where rows are short"
+    shorter = "at most, less where rows are short" if block == "mean" else "in labels"
+    yield f"noise       {block}: standard deviation {std:.4g} on the sum ({shorter})"
     for text in statement.assumptions:
         yield f"assumes     {text}"
     yield limit_line(left_for(ledger, pipeline.dataset, Relation.LABEL_FLIP), pipeline.ledger)
