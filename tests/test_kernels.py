@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import daskrado
@@ -16,7 +17,6 @@ from daskrado.encoding import encode_table
 from daskrado.errors import UsageError
 from daskrado.kernels import fourier_features, frequencies
 from daskrado.lake.collect import open_passes
-from daskrado.lake.frames import to_arrow
 from daskrado.lake.scan import open_lake
 from daskrado.lattice import Lattice
 from daskrado.losses import Huber
@@ -142,7 +142,7 @@ def test_the_map_is_the_domains_and_bounded() -> None:
     assert domain.largest_norm == pytest.approx(math.sqrt(1.25))
     table = rings(10)
     table["y"] = table["y"].astype(int)
-    made = encode_table(domain, to_arrow(table))
+    made = encode_table(domain, pa.Table.from_pandas(table, preserve_index=False))
     rows = made.block(0, 10, np.empty((10, 5), order="F"))
     np.testing.assert_allclose(np.linalg.norm(rows, axis=1), math.sqrt(1.25), atol=1e-12)
 

@@ -42,8 +42,9 @@ ADULT_BINS = {
     "age": [22, 26, 30, 34, 38, 42, 46, 50, 55, 60, 65],
     "education_num": [7, 9, 10, 11, 13, 14, 15],
     "hours": [20, 30, 38, 41, 46, 51, 60],
-    "capital_gain": [1, 3000, 5000, 7000, 10_000],
-    "capital_loss": [1, 1500, 1800, 2000, 2400],
+    # round amounts, closer together where most gains and losses are taxed
+    "capital_gain": [1, 1000, 2000, *range(3000, 8001, 250), 10_000, 15_000],
+    "capital_loss": [1, 1000, *range(1400, 2501, 50), 3000],
 }
 DENIAL = ("back.", "land.", "neptune.", "pod.", "smurf.", "teardrop.")
 

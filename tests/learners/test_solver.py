@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from sklearn.linear_model import LogisticRegression
 
 from daskrado.domain import Domain
 from daskrado.encoding import encode_table
 from daskrado.lake.collect import open_passes
-from daskrado.lake.frames import to_arrow
 from daskrado.lake.scan import open_lake
 from daskrado.lattice import Lattice, clip_rows
 from daskrado.learners import solver
@@ -44,7 +44,7 @@ def domain_of(width: int = WIDTH) -> Domain:
 
 
 def encoded(table: pd.DataFrame, domain: Domain) -> tuple[np.ndarray, np.ndarray]:
-    made = encode_table(domain, to_arrow(table))
+    made = encode_table(domain, pa.Table.from_pandas(table, preserve_index=False))
     assert made.labels is not None
     x = made.block(0, len(table), np.empty((len(table), domain.width), order="F"))
     return clip_rows(x, domain.norm_bound), made.labels.astype(float)

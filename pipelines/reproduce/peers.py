@@ -1,0 +1,182 @@
+"""Private learners side by side, on real tables, at several epsilons: ours, scikit-learn without privacy, and peers.
+
+python pipelines/reproduce/peers.py --json [--tables adult,adult_bins,kdd,covertype,magic,diabetes130]
+(adult_paper: scaled by the columns' maxima, as in Chaudhuri et al. 2011; adult_bins: cut at public edges)
+diffprivlib and interpret take part where they are installed. All choices of ours come from public facts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from dp_erm import draw, errors, folds, say
+from tables import LOADERS, paper_domain, public_domain
+
+from daskrado.domain import Domain
+from daskrado.encoding import encode_table
+from daskrado.errors import UsageError
+from daskrado.lake.collect import Passes
+from daskrado.lattice import clip_rows
+from daskrado.learners.auto import Auto
+from daskrado.learners.erm import ObjectivePerturbation, OutputPerturbation
+from daskrado.learners.gradient import PrivateGradient
+from daskrado.learners.iterative import IterativeLearner, Session
+from daskrado.losses import Huber
+from daskrado.privacy.perturbation import Facts
+from daskrado.relations import Relation
+
+EPSILONS = (0.1, 0.3, 1.0, 3.0)
+DELTA = 1e-6
+OURS: dict[str, tuple[IterativeLearner, float]] = {
+    "gradient": (PrivateGradient(), DELTA),
+    "auto": (Auto(), DELTA),
+    "objective, (epsilon, delta)": (ObjectivePerturbation(Huber(0.5)), DELTA),
+    "objective, pure": (ObjectivePerturbation(Huber(0.5)), 0.0),
+    "output, pure": (OutputPerturbation(Huber(0.5)), 0.0),
+}
+
+
+def load(name: str, most: int) -> tuple[pd.DataFrame, Domain]:
+    base = name.removesuffix("_bins").removesuffix("_paper")
+    table, categories = LOADERS[base]()
+    if name.endswith("_paper"):
+        domain = paper_domain(base, table, categories)
+    else:
+        domain = public_domain(base, table, categories, bins=name.endswith("_bins"))
+    if len(table) > most:
+        table = table.sample(most, random_state=0).reset_index(drop=True)
+    return table, domain
+
+
+def rows_of(table: pd.DataFrame, domain: Domain) -> tuple[np.ndarray, np.ndarray]:
+    """Encoded and clipped, for learners that take arrays."""
+    made = encode_table(domain, pa.Table.from_pandas(table, preserve_index=False))
+    assert made.labels is not None
+    x = made.block(0, len(table), np.empty((len(table), domain.width), order="F"))
+    return np.ascontiguousarray(clip_rows(x, domain.norm_bound)), made.labels.astype(int)
+
+
+def scikit_learn(x: np.ndarray, y: np.ndarray) -> Any:
+    from sklearn.linear_model import LogisticRegression
+
+    return LogisticRegression(C=100.0, max_iter=500).fit(x, y)
+
+
+def peers() -> dict[str, Callable[[np.ndarray, np.ndarray, float], Any]]:
+    """Those that are installed."""
+    found: dict[str, Callable[[np.ndarray, np.ndarray, float], Any]] = {}
+    if importlib.util.find_spec("diffprivlib"):
+
+        def diffprivlib(x: np.ndarray, y: np.ndarray, epsilon: float) -> Any:
+            from diffprivlib.models import LogisticRegression
+
+            return LogisticRegression(epsilon=epsilon, data_norm=1.0, C=0.01, max_iter=500).fit(x, y)
+
+        found["diffprivlib"] = diffprivlib
+    if importlib.util.find_spec("interpret"):
+
+        def interpret(x: np.ndarray, y: np.ndarray, epsilon: float) -> Any:
+            from interpret.privacy import DPExplainableBoostingClassifier
+
+            bounds = dict.fromkeys(range(x.shape[1]), (-1.0, 1.0))
+            return DPExplainableBoostingClassifier(epsilon=epsilon, delta=DELTA, privacy_bounds=bounds).fit(x, y)
+
+        found["interpret"] = interpret
+    return found
+
+
+def ours(
+    learner: IterativeLearner, delta: float, train: Passes, rows: int, epsilon: float, relation: Relation
+) -> Any:
+    """Weights, or None where the public rule refuses the budget."""
+    facts = Facts(rows, train.domain.width, train.domain.norm_bound, relation, epsilon, delta)
+    try:
+        learner.guarantee(facts)
+    except UsageError as error:
+        say(str(error))
+        return None
+    return learner.learn(Session(train, lambda: None), facts).weights
+
+
+def run(name: str, options: argparse.Namespace) -> dict[str, Any]:
+    table, domain = load(name, options.rows)
+    chosen = {key: value for key, value in OURS.items() if key in options.learners or not options.learners}
+    epsilons = [float(text) for text in options.epsilons.split(",")]
+    kept: dict[str, dict[str, list[float]]] = {}
+
+    def note(who: str, epsilon: float, error: float) -> None:
+        kept.setdefault(who, {}).setdefault(f"{epsilon:g}", []).append(error)
+
+    parts = np.array_split(np.random.default_rng(0).permutation(len(table)), 10)
+    for fold, (train, test, rows) in enumerate(folds(table, domain, options.folds)):
+        for relation in (Relation.ADD_REMOVE, Relation.REPLACE_ONE):
+            if options.relation not in ("both", relation):
+                continue
+            for who, (learner, delta) in chosen.items():
+                for epsilon in epsilons:
+                    for _ in range(options.runs):
+                        weights = ours(learner, delta, train, rows, epsilon, relation)
+                        if weights is not None:
+                            note(f"{who} [{relation}]", epsilon, float(errors(test, [weights])[0]))
+        if not options.no_peers:
+            inside = np.concatenate([part for i, part in enumerate(parts) if i != fold])
+            x, y = rows_of(table.iloc[inside], domain)
+            x_test, y_test = rows_of(table.iloc[parts[fold]], domain)
+            bare = float((scikit_learn(x, y).predict(x_test) != y_test).mean())
+            for epsilon in epsilons:
+                note("scikit-learn, not private", epsilon, bare)
+                for who, fit in peers().items():
+                    with warnings.catch_warnings():
+                        warnings.simplefilter("ignore")
+                        note(who, epsilon, float((fit(x, y, epsilon).predict(x_test) != y_test).mean()))
+        say(f"{name}: fold {fold + 1} of {options.folds} done")
+    means = {who: {e: round(float(np.mean(v)), 4) for e, v in by.items()} for who, by in kept.items()}
+    full = {who: [by[f"{e:g}"] for e in epsilons] for who, by in means.items() if len(by) == len(epsilons)}
+    if len(epsilons) > 1:
+        draw(options.out, name, epsilons, full, "epsilon", "test error")
+    positive = float((table[domain.label.column] == domain.label.positive).mean())
+    return {
+        "rows": len(table),
+        "features": domain.width,
+        "constant": round(min(positive, 1 - positive), 4),
+        "mean_test_error": means,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    parser.add_argument("--tables", default="adult,adult_bins,kdd,covertype,magic,diabetes130")
+    parser.add_argument("--epsilons", default=",".join(f"{e:g}" for e in EPSILONS))
+    parser.add_argument("--learners", nargs="*", default=[], help=f"of {', '.join(OURS)}")
+    parser.add_argument("--relation", default="both", choices=("both", "add_remove", "replace_one"))
+    parser.add_argument("--folds", type=int, default=3, help="of 10")
+    parser.add_argument("--runs", type=int, default=1)
+    parser.add_argument("--rows", type=int, default=100_000, help="the most rows of a table, sampled in public")
+    parser.add_argument("--no-peers", action="store_true")
+    parser.add_argument("--out", type=Path, default=Path("runs/peers"))
+    options = parser.parse_args()
+    result: dict[str, Any] = {
+        "delta": DELTA,
+        "folds": options.folds,
+        "runs": options.runs,
+        "absent": [p for p in ("diffprivlib", "interpret") if not importlib.util.find_spec(p)],
+        "tables": {name: run(name, options) for name in options.tables.split(",")},
+    }
+    print(json.dumps(result) if options.json else json.dumps(result, indent=2))
+
+
+if __name__ == "__main__":
+    main()
