@@ -52,6 +52,17 @@ def bench_boost(rounds: int, rados: int, features: int, as_json: bool) -> None:
     _show(boost_figures(rounds, rados, features), as_json)
 
 
+@bench.command("erm")
+@click.option("--rows", type=click.IntRange(1000), default=2_000_000, show_default=True)
+@click.option("--features", type=click.IntRange(1), default=30, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout and nothing else.")
+def bench_erm(rows: int, features: int, as_json: bool) -> None:
+    """A logistic fit from Parquet to gradient 1e-8 against scikit-learn on the same rows in memory."""
+    from daskrado.runs.bench_erm import erm_figures
+
+    _show(erm_figures(rows, features), as_json)
+
+
 def _show(figures: Mapping[str, Any], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(figures))

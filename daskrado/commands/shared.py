@@ -60,4 +60,8 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
         def update(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total)
 
+        def note(passes: int, gradient: float) -> None:
+            bar.update(task, description=f"{what}, pass {passes}, gradient {gradient:.1e}")
+
+        update.note = note  # type: ignore[attr-defined]  # a solver without privacy tells how far it is
         yield update
