@@ -1,0 +1,204 @@
+"""Private tuning: disjoint parts, the exponential law of the choice, and what it hides."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import chisquare
+
+import daskrado
+from daskrado.domain import Domain
+from daskrado.errors import UsageError
+from daskrado.lake.collect import Share, open_passes
+from daskrado.lake.scan import open_lake
+from daskrado.lake.seeds import SignatureKey
+from daskrado.lattice import Lattice
+from daskrado.learners.iterative import Guarantee, Learned, Session
+from daskrado.learners.tuning import Tuning
+from daskrado.privacy.accountant import PureEvent
+from daskrado.privacy.perturbation import Facts
+from daskrado.relations import Relation
+from daskrado.runs.kinds import load_job
+from daskrado.statistics.risk import Mistakes
+
+Clinic = Callable[..., tuple[Path, Domain]]
+GRID = [{"kind": "objective_perturbation", "regularisation": r} for r in (0.3, 0.003)]
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """A learner that returns what it was given: then the law of the choice is known exactly."""
+
+    weights: tuple[float, ...]
+
+    name: ClassVar[str] = "fixed"
+    seeded: ClassVar[bool] = False
+
+    def guarantee(self, facts: Facts) -> Guarantee:
+        return Guarantee(PureEvent(facts.epsilon), 0.0, "fixed", "none needed")
+
+    def forecast(self, facts: Facts) -> Iterator[tuple[str, str]]:
+        yield "fixed", "weights"
+
+    def excess(self, facts: Facts) -> float:
+        return 0.0
+
+    def learn(self, session: Session, facts: Facts) -> Learned:
+        return Learned(np.array(self.weights), {})
+
+
+def line(rows: int) -> tuple[pd.DataFrame, Domain]:
+    draw = np.random.default_rng(1)
+    x = draw.uniform(-1, 1, size=rows)
+    domain = Domain.model_validate(
+        {
+            "label": {"column": "y", "positive": 1, "negative": 0},
+            "norm_bound": 1.5,
+            "columns": {"x": {"kind": "numeric", "lower": -1, "upper": 1}},
+        }
+    )
+    return pd.DataFrame({"x": x, "y": (x > 0).astype(int)}), domain
+
+
+def test_the_choice_follows_the_exponential_law() -> None:
+    """P(i) proportional to exp(-epsilon mistakes_i / 2), from mistakes counted by hand on the last part."""
+    table, domain = line(40)
+    grid = tuple(Fixed((1.0, cut)) for cut in (0.0, 0.15, -0.3))
+    facts = Facts(40, 2, 1.5, Relation.REPLACE_ONE, 0.8)
+    with open_passes(
+        open_lake(table, domain), domain, Lattice(1.5), seeded=True, key=SignatureKey.from_seed(0)
+    ) as passes:
+        models = np.column_stack([one.weights for one in grid])
+        wrong = passes.sum(Mistakes(2, models), share=Share(3, 4)).vector[:-1]
+        law = np.exp(-0.8 * wrong / 2)
+        law /= law.sum()
+        assert law.max() < 0.95
+        assert np.ptp(wrong) > 0
+        spent: list[int] = []
+        runs = 600
+        chosen = [
+            Tuning(grid).learn(Session(passes, lambda: spent.append(1)), facts).details["place_in_grid"]
+            for _ in range(runs)
+        ]
+    assert len(spent) == runs  # once for each run, not once for each learner
+    counts = np.bincount(chosen, minlength=3)
+    assert chisquare(counts, law * runs).pvalue > 1e-4
+    other = np.exp(-0.8 * wrong)  # without the factor 1/2
+    assert chisquare(counts, other / other.sum() * runs).pvalue < 1e-3
+
+
+def test_parts_are_disjoint_cover_all_rows_and_a_replaced_row_stays_in_its_part() -> None:
+    table, domain = line(500)
+    other = table.copy()
+    other.loc[7, ["x", "y"]] = [-0.9, 1]
+
+    def counts(frame: pd.DataFrame) -> list[np.ndarray]:
+        models = np.array([[1.0, -1.0, 1.0], [0.0, 0.0, 0.4]])
+        with open_passes(
+            open_lake(frame, domain), domain, Lattice(1.5), seeded=True, key=SignatureKey.from_seed(0)
+        ) as passes:
+            return [passes.sum(Mistakes(2, models), share=Share(i, 5)).vector for i in range(5)]
+
+    before, after = counts(table), counts(other)
+    assert sum(int(part[-1]) for part in before) == 500
+    assert min(int(part[-1]) for part in before) > 60
+    changed = [i for i in range(5) if not np.array_equal(before[i], after[i])]
+    assert len(changed) == 1
+    assert np.abs(before[changed[0]] - after[changed[0]]).max() <= 1
+    assert before[changed[0]][-1] == after[changed[0]][-1]
+
+
+def test_a_removed_record_leaves_all_others_where_they_were(tmp_path: Path) -> None:
+    """Under add/remove rows are dealt out by record id: by position, one removal would move half of them."""
+    table, domain = line(400)
+    table["id"] = np.arange(400)
+    domain = domain.model_copy(update={"id": "id"})
+
+    def sizes(frame: pd.DataFrame, by_record: bool) -> np.ndarray:
+        with open_passes(
+            open_lake(frame, domain, ids=True),
+            domain,
+            Lattice(1.5),
+            seeded=True,
+            by_record=by_record,
+            key=SignatureKey.from_seed(0),
+        ) as passes:
+            return np.array([passes.sum(Mistakes(2, np.eye(2)), share=Share(i, 4)).vector for i in range(4)])
+
+    kept = sizes(table, True) - sizes(table.iloc[1:], True)
+    assert (np.abs(kept).max(axis=1) > 0).sum() == 1
+    moved = sizes(table, False) - sizes(table.iloc[1:], False)
+    assert (np.abs(moved).max(axis=1) > 0).sum() > 1
+
+
+def test_a_run_publishes_one_model_and_no_counts(clinic: Clinic, tmp_path: Path) -> None:
+    path, domain = clinic(20_000, 2)
+    result = daskrado.fit(
+        path,
+        domain,
+        dataset="c",
+        learner={"kind": "tuning", "grid": GRID},
+        epsilon=2.0,
+        relation="replace_one",
+        first_limit=(10, 1e-6),
+        output=tmp_path / "o",
+    )
+    assert result.budget["spent_epsilon"] == 2.0
+    text = (tmp_path / "o" / "manifest.json").read_text() + (tmp_path / "o" / "model.json").read_text()
+    assert "mistakes" not in text
+    assert set(json.loads((tmp_path / "o" / "model.json").read_text())["details"]) == {
+        "chosen",
+        "place_in_grid",
+        "grid",
+        "loss",
+        "regularisation",
+        "noise",
+        "added_regularisation",
+        "tilt_length_expected",
+    }
+
+
+def test_public_rows_choose_the_better_learner_at_no_price(clinic: Clinic) -> None:
+    path, domain = clinic(20_000, 2)
+    grid = [{"kind": "objective_perturbation", "regularisation": r} for r in (100.0, 0.01)]
+    result = daskrado.fit(
+        path,
+        domain,
+        dataset="c",
+        learner={"kind": "tuning", "grid": grid, "public_lake": str(path)},
+        epsilon=2.0,
+        relation="replace_one",
+        first_limit=(10, 1e-6),
+    )
+    assert result.model.details["place_in_grid"] == 1
+    assert result.budget["spent_epsilon"] == 2.0
+
+
+def test_what_cannot_be_dealt_out_is_refused(clinic: Clinic) -> None:
+    path, domain = clinic(3000, 3)
+    tuning: dict[str, Any] = {"kind": "tuning", "grid": GRID}
+    no_id = domain.model_copy(update={"id": None})
+    with pytest.raises(UsageError, match="give the domain an id column"):
+        daskrado.fit(path, no_id, dataset="c", learner=tuning, epsilon=5.0, relation="add_remove", rows=3000)
+    with pytest.raises(UsageError, match="would be in several parts"):
+        daskrado.fit(path, domain, dataset="c", learner=tuning, epsilon=5.0, relation="replace_one", rows_per_unit=2)
+
+
+@pytest.mark.parametrize("name", ["erm", "tuning", "baseline"])
+def test_the_pipelines_to_copy_can_be_planned(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = Path(__file__).parents[2]
+    monkeypatch.chdir(root)
+    lines = "\n".join(load_job(root / "pipelines" / f"{name}.yaml").plan_lines(None))
+    assert "learner" in lines
+    if name == "erm":
+        assert "chooses" in lines
+        assert "forecast" in lines
+    if name == "baseline":
+        assert "NOT PRIVATE" in lines
