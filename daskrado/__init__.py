@@ -8,6 +8,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Domain",
     "LinearModel",
+    "RadoSet",
     "Relation",
     "RunResult",
     "compose",
@@ -17,6 +18,8 @@ __all__ = [
     "fit_bags",
     "fit_labels",
     "learn_local",
+    "learn_rados",
+    "make_rados",
     "measure_margins",
     "open_queries",
     "open_teachers",
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
         fit_bags,
         fit_labels,
         learn_local,
+        make_rados,
         measure_margins,
         open_queries,
         open_teachers,
@@ -39,12 +43,15 @@ if TYPE_CHECKING:
     from daskrado.domain import Domain
     from daskrado.models import LinearModel
     from daskrado.privacy.accountant import compose
+    from daskrado.rado_set import RadoSet
     from daskrado.relations import Relation
     from daskrado.runs.job import RunResult
+    from daskrado.runs.rados.learn import learn_rados
 
 _HOMES = {
     "Domain": "daskrado.domain",
     "LinearModel": "daskrado.models",
+    "RadoSet": "daskrado.rado_set",
     "Relation": "daskrado.relations",
     "RunResult": "daskrado.runs.job",
     "compose": "daskrado.privacy.accountant",
@@ -56,6 +63,8 @@ _HOMES = {
     "learn_local": "daskrado.api",
     "measure_margins": "daskrado.api",
     "open_queries": "daskrado.api",
+    "learn_rados": "daskrado.runs.rados.learn",
+    "make_rados": "daskrado.api",
     "open_teachers": "daskrado.api",
     "run_teachers": "daskrado.api",
 }

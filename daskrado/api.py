@@ -24,6 +24,9 @@ from daskrado.runs.measure.margins_report import MarginsResult
 from daskrado.runs.measure.queries import QueriesPipeline
 from daskrado.runs.measure.queries import open_queries as open_engine
 from daskrado.runs.pipeline import make_pipeline
+from daskrado.runs.rados.job import RadosResult
+from daskrado.runs.rados.job import make_rados as run_rados
+from daskrado.runs.rados.pipeline import RadosPipeline
 from daskrado.runs.teachers.config import TeachersPipeline, load_teachers
 from daskrado.runs.teachers.job import TeachersResult
 from daskrado.runs.teachers.job import run as run_teachers_job
@@ -224,3 +227,19 @@ def encode_local(
     """
     loaded = load_pipeline(LocalPipeline, pipeline)
     return encode(loaded, out, overwrite=overwrite, ledger_path=ledger, progress=progress)[0]
+
+
+def make_rados(
+    pipeline: RadosPipeline | Mapping[str, Any] | str | Path,
+    *,
+    ledger: str | Path | None = None,
+    write: bool = False,
+    overwrite: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> RadosResult:
+    """The sets of rados of a ``rados`` pipeline, each with a statement of what it protects.
+
+    ``write`` publishes one Parquet file for each set, from which ``learn_rados`` learns without the lake.
+    """
+    loaded = load_pipeline(RadosPipeline, pipeline)
+    return run_rados(loaded, ledger_path=ledger, write=write, overwrite=overwrite, progress=progress)

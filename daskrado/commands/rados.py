@@ -20,9 +20,9 @@ def learn(
     rados: Path, learner: str, rounds: int, ridge: float | None, domain: Path | None, out: Path, overwrite: bool
 ) -> None:
     """Learn a classifier from a file of rados. The lake behind it is not needed."""
-    from daskrado.runs.rados.learn import learn_from_file, learned_lines
+    from daskrado.runs.rados.learn import learn_rados, learned_lines
 
-    learned = learn_from_file(rados, learner, rounds=rounds, ridge=ridge, domain=domain, out=out, overwrite=overwrite)
+    learned = learn_rados(rados, learner, rounds=rounds, ridge=ridge, domain=domain, out=out, overwrite=overwrite)
     for line in learned_lines(learned, out):
         click.echo(line)
 

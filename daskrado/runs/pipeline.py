@@ -128,7 +128,7 @@ class RadoMomentsChoice(Frozen):
     """The first two cumulants of the rado risk, solved."""
 
     kind: Literal["rado_moments"]
-    ridge: float = Field(default=0.0, ge=0)
+    ridge: float | None = Field(default=None, ge=0)
 
     def build(self) -> RadoMoments:
         """The learner."""

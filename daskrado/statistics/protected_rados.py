@@ -66,7 +66,9 @@ class NoisyEdgeRados(_NoisyRows):
         """The base's rados of the noisy rows."""
         assert rows.place is not None
         noisy = rows.x + gaussian_noise(rows.place, len(rows.y), self.width, self.scale)
-        return self.base.partial(replace(rows, x=noisy))
+        noisy *= rows.y[:, None]
+        # The base sees noisy edges and no label of their own: it can only post-process what was protected.
+        return self.base.partial(replace(rows, x=np.asfortranarray(noisy), y=np.ones_like(rows.y)))
 
     def largest_per_row(self, lattice: Lattice) -> int:
         """One noisy coordinate, twice where Hadamard rados use it twice."""

@@ -63,6 +63,7 @@ def one_fold(data: DataSet, train: np.ndarray, test: np.ndarray, rounds: int, se
         HADAMARD: fewest_mistakes(rado, hadamard, x, y),
         MOMENTS: RadoMoments().learn(iid)[0],
         f"{MOMENTS} Hadamard": RadoMoments().learn(hadamard)[0],
+        f"{MOMENTS}, no ridge": RadoMoments(0.0).learn(iid)[0],
         f"{IID} by rado risk": rado.learn(iid)[0],
         f"{HADAMARD} by rado risk": rado.learn(hadamard)[0],
     }

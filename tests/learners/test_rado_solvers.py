@@ -21,7 +21,7 @@ def some_edges(m: int = 9, d: int = 3, seed: int = 0) -> np.ndarray:
 def test_over_all_rados_the_moment_solver_is_least_squares() -> None:
     """Mean = sum of edges / 2 and Cov = edges' edges / 4: theta is twice the least-squares fit of 1 by the edges."""
     edges = some_edges()
-    theta, details = RadoMoments().learn(all_rados(edges))
+    theta, details = RadoMoments(0.0).learn(all_rados(edges))
     least_squares = np.linalg.lstsq(edges, np.ones(len(edges)), rcond=None)[0]
     bessel = (2 ** len(edges) - 1) / 2 ** len(edges)
     assert theta == pytest.approx(2 * bessel * least_squares, rel=1e-9)
@@ -30,13 +30,15 @@ def test_over_all_rados_the_moment_solver_is_least_squares() -> None:
 
 def test_ridge_and_flat_directions() -> None:
     rados = np.column_stack([np.arange(6.0), np.zeros(6), np.ones(6)])
-    theta, details = RadoMoments().learn(rados)
+    theta, details = RadoMoments(ridge=0.0).learn(rados)
     assert theta[1] == theta[2] == 0
     assert theta[0] == pytest.approx(2.5 / 3.5)  # mean over sample variance
     assert details["dropped_features"] == 1
     assert details["flat_directions"] == 2
     ridged, _ = RadoMoments(ridge=1.0).learn(rados)
     assert ridged[0] == pytest.approx(2.5 / (3.5 + 3.5 / 3))
+    by_default, _ = RadoMoments().learn(rados)  # 3 features from 6 rados: half the mean variance
+    assert by_default[0] == pytest.approx(2.5 / (3.5 + 0.5 * 3.5 / 3))
     with pytest.raises(UsageError, match="at least 2 rados"):
         RadoMoments().learn(rados[:1])
 

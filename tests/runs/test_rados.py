@@ -25,7 +25,7 @@ from daskrado.relations import Relation
 from daskrado.runs.kinds import load_job
 from daskrado.runs.rados.audit import audit_file
 from daskrado.runs.rados.job import RadosResult, make_rados
-from daskrado.runs.rados.learn import learn_from_file
+from daskrado.runs.rados.learn import learn_rados
 from daskrado.runs.rados.pipeline import RadosPipeline
 from daskrado.runs.rados.plan import plan_set
 from daskrado.statistics import NoisyEdgeRados
@@ -146,7 +146,7 @@ def test_plain_rados_learn_as_well_as_they_should(everything: tuple[Path, RadosR
     many = make_rados(pipeline(*clinic(), [{**PLAIN, "count": 1024}]), write=False).sets[0].rados
     path = everything[0].parent / "many.parquet"
     many.save(path)
-    learned = learn_from_file(path, "rado_moments", out=everything[0].parent / "learned")
+    learned = learn_rados(path, "rado_moments", out=everything[0].parent / "learned")
     assert (learned.model.predict(frame) != truth).mean() < majority - 0.05
     saved = LinearModel.load(everything[0].parent / "learned" / "model.json")
     assert not saved.statement.private

@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from daskrado.errors import UsageError
-from daskrado.statistics import FixedSupportRados, NoisyEdgeRados, RandomisedRados, Rows, UniformRados
+from daskrado.statistics import FixedSupportRados, HadamardRados, NoisyEdgeRados, RandomisedRados, Rows, UniformRados
 from daskrado.statistics.base import Place
 from daskrado.statistics.row_noise import (
     MOST_SCALE,
@@ -111,3 +111,22 @@ def test_debiased_answers_are_right_on_average() -> None:
 def test_scales_beyond_the_table_are_refused() -> None:
     with pytest.raises(UsageError, match="at most 32768 grid steps"):
         gaussian_noise(Place(KEY, 0, 5), 5, 1, MOST_SCALE * 1.01)
+
+
+def test_the_base_of_noisy_rados_never_sees_a_label() -> None:
+    """Hadamard rados of noisy edges are a function of the edges alone: flipping x and y together changes nothing."""
+    draw = np.random.default_rng(2)
+    x = np.asfortranarray(draw.integers(-50, 50, (300, 3)).astype(float))
+    seeds = draw.integers(0, 2**64, 300, dtype=np.uint64)
+    place = Place(KEY, 0, 300)
+
+    class Seen(HadamardRados):
+        def partial(self, rows: Rows) -> np.ndarray:
+            assert (rows.y == 1).all()
+            return super().partial(rows)
+
+    y = draw.choice(np.array([-1, 1], dtype=np.int8), 300)
+    noisy = NoisyEdgeRados(3, Seen(3, 16), 5.0).partial(Rows(x, y, seeds, place=place)).reshape(3, 16)
+    edges = x * y[:, None] + y[:, None] * gaussian_noise(place, 300, 3, 5.0)
+    plain = HadamardRados(3, 16).partial(Rows(np.asfortranarray(edges), np.ones(300, dtype=np.int8), seeds))
+    assert np.array_equal(noisy, plain.reshape(3, 16))

@@ -50,6 +50,7 @@ class AuditResult:
     path: str
     statement: str
     private: bool
+    noisy: bool
     recoverable: bool
     attacks: tuple[Attack, ...]
 
@@ -59,6 +60,7 @@ class AuditResult:
             "file": self.path,
             "statement": self.statement,
             "private": self.private,
+            "noisy": self.noisy,
             "recoverable": self.recoverable,
             "attacks": [vars(attack) for attack in self.attacks],
         }
@@ -68,8 +70,10 @@ class AuditResult:
         yield self.statement
         for attack in self.attacks:
             yield f"{attack.name}: {attack.text}"
-        if self.private:
+        if self.noisy:
             yield "verdict: the noise is the protection; attacks on exact sums do not apply to noisy columns"
+        elif self.private:
+            yield "verdict: only what the statement names is protected; all other columns are as open as plain rados"
         elif self.recoverable:
             yield "verdict: RECOVERABLE; do not publish these rados where the rows are private"
         else:
@@ -88,7 +92,10 @@ def audit_file(path: str | Path, *, lake: Any = None, candidates: Any = None, se
     if seed is not None:
         attacks.append(_lemma(rados, rows, seed))
     broken = any(attack.recovered for attack in attacks) or attacks[0].applies
-    return AuditResult(str(path), rados.statement.sentence(), rados.noisy, broken and not rados.noisy, tuple(attacks))
+    told = rados.statement
+    return AuditResult(
+        str(path), told.sentence(), told.private, rados.noisy, broken and not rados.noisy, tuple(attacks)
+    )
 
 
 def _read(lake: Any, domain: Domain) -> KeyedRows:

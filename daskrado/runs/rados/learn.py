@@ -25,7 +25,7 @@ class Learned:
     notes: tuple[str, ...]
 
 
-def learn_from_file(
+def learn_rados(
     path: str | Path,
     learner: str = "rado_moments",
     *,
@@ -45,7 +45,7 @@ def learn_from_file(
     if learner == "radoboost":
         theta, details = RadoBoost(rounds=rounds).learn(rados.rados)
     elif learner == "rado_moments":
-        theta, details = RadoMoments(0.0 if ridge is None else ridge).learn(rados.rados)
+        theta, details = RadoMoments(ridge).learn(rados.rados)
     elif learner == "rado_newton":
         theta, details = RadoNewton(1.0 if ridge is None else ridge).learn(rados.rados)
     else:
