@@ -16,6 +16,8 @@ from daskrado.release import Release
 
 Vector = NDArray[np.float64]
 
+_ENOUGH = 10  # rados for each feature
+
 
 @dataclass(frozen=True)
 class RadoMoments:
@@ -23,8 +25,8 @@ class RadoMoments:
 
     log E exp(-theta pi) = -theta mean + theta' Cov theta / 2 - ...: this minimises the first two cumulants of the
     rado risk. It does not see the separability of a finite rado set, which drives the risk itself to 0, and is far
-    more accurate than boosting from the same rados. Noise on the rados acts as a ridge of its own. By default
-    ridge = d / n, about the relative error of a covariance of d features from n rados; 0 is the bare formula.
+    more accurate than boosting from the same rados. Noise on the rados acts as a ridge of its own. By default the
+    ridge is 0, or (d / n)^2 where there are fewer than ten rados for each feature and the covariance is a poor estimate.
     """
 
     ridge: float | None = None
@@ -47,7 +49,8 @@ class RadoMoments:
         mean = rados.mean(axis=0)
         centred = rados - mean
         values, vectors = np.linalg.eigh(centred.T @ centred / (count - 1))
-        ridge = width / count if self.ridge is None else self.ridge
+        few = count < _ENOUGH * width
+        ridge = self.ridge if self.ridge is not None else (width / count) ** 2 if few else 0.0
         values = np.maximum(values, 0.0)
         values += ridge * float(values.mean())
         # Directions in which the rados do not vary get no weight instead of a division by zero.

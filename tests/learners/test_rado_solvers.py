@@ -37,8 +37,8 @@ def test_ridge_and_flat_directions() -> None:
     assert details["flat_directions"] == 2
     ridged, _ = RadoMoments(ridge=1.0).learn(rados)
     assert ridged[0] == pytest.approx(2.5 / (3.5 + 3.5 / 3))
-    by_default, _ = RadoMoments().learn(rados)  # 3 features from 6 rados: half the mean variance
-    assert by_default[0] == pytest.approx(2.5 / (3.5 + 0.5 * 3.5 / 3))
+    by_default, _ = RadoMoments().learn(rados)  # 3 features from 6 rados: a quarter of the mean variance
+    assert by_default[0] == pytest.approx(2.5 / (3.5 + 0.25 * 3.5 / 3))
     with pytest.raises(UsageError, match="at least 2 rados"):
         RadoMoments().learn(rados[:1])
 
