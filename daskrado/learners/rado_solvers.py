@@ -26,7 +26,7 @@ class RadoMoments:
     log E exp(-theta pi) = -theta mean + theta' Cov theta / 2 - ...: this minimises the first two cumulants of the
     rado risk. It does not see the separability of a finite rado set, which drives the risk itself to 0, and is far
     more accurate than boosting from the same rados. Noise on the rados acts as a ridge of its own. By default the
-    ridge is 0, or (d / n)^2 where there are fewer than ten rados for each feature and the covariance is a poor estimate.
+    ridge is 0, or (d / n)^2 where there are fewer than ten rados for each feature, too few for a good covariance.
     """
 
     ridge: float | None = None
