@@ -118,7 +118,10 @@ def _bounds(learned: Learned) -> Section:
                 "risk",
                 f"moves by at most {bounds.risk_gap:.4g} (theorem 10 of Patrini, Nielsen and Nock 2015, corrected)",
             ),
-            ("weights", f"move by at most {bounds.weight_gap:.4g} (their theorem 6, with its constant)"),
+            (
+                "weights times the norm bound",
+                f"move by at most {bounds.weight_gap:.4g} (their theorem 6, with its constant)",
+            ),
         ],
     )
 
@@ -164,7 +167,7 @@ def summary_lines(learned: Learned, budget: dict[str, Any], notes: Sequence[str]
         b = learned.bounds
         yield (
             f"with probability {1 - b.failure:g} the noise moves the risk by at most {b.risk_gap:.4g} "
-            f"and the weights by at most {b.weight_gap:.4g}"
+            f"and the weights, times the norm bound, by at most {b.weight_gap:.4g}"
         )
     if budget:
         yield (
