@@ -11,6 +11,7 @@ import pytest
 import daskrado
 from daskrado.domain import Domain
 from daskrado.errors import UsageError
+from daskrado.runs.kinds import load_job
 
 
 def test_measures_from_python(clinic: Callable[..., tuple[Path, Domain]], tmp_path: Path) -> None:
@@ -39,3 +40,12 @@ def test_measures_from_python(clinic: Callable[..., tuple[Path, Domain]], tmp_pa
     assert float(daskrado.compose([], 0).epsilon) == 0
     with pytest.raises(UsageError, match="unknown key"):
         daskrado.measure_margins({**public, "privat": False})
+
+
+@pytest.mark.parametrize("name", ["queries", "local", "local_survey", "margins"])
+def test_the_pipelines_that_are_shipped_plan_without_reading(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = Path(__file__).parents[1]
+    monkeypatch.chdir(root)
+    lines = list(load_job(root / "pipelines" / f"{name}.yaml").plan_lines(None))
+    assert lines[0] == "data set    clinic"
+    assert any(line.startswith(("cost", "guarantee")) for line in lines)

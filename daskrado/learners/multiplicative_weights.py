@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NoReturn
 
 import numpy as np
@@ -23,6 +22,7 @@ from daskrado.privacy.accountant import (
     exact_epsilon,
     total_event,
 )
+from daskrado.privacy.answer_journal import Closable
 from daskrado.privacy.noise import discrete_laplace, laplace_variance
 from daskrado.privacy.sparse_vector import Engine, SparseVector, largest_fraction
 from daskrado.relations import Relation
@@ -134,7 +134,7 @@ class Answer:
     lazy: bool
 
 
-class PrivateQueries:
+class PrivateQueries(Closable):
     """The interactive engine. It holds a private histogram; everything that it returns is released.
 
     A ``journal`` file keeps updates, so that a restarted session goes on with the same public histogram and pays for
@@ -173,14 +173,6 @@ class PrivateQueries:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a query engine holds a private histogram and is never written or sent")
-
-    def __enter__(self) -> PrivateQueries:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Forget the private histogram and let go of the journal. What was released stays."""

@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,21 @@ from daskrado.errors import LedgerError, UsageError
 _SCHEMA = "daskrado.answers/1"
 
 
-class Journal:
+class Closable:
+    """Something that is closed at the end of a ``with`` block."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of what is held."""
+        raise NotImplementedError
+
+
+class Journal(Closable):
     """Lines of JSON, each on disk before the step it announces or reports: facts, then opened instances and answers.
 
     ``open_instance`` is written before a threshold is drawn and ``answer`` before an answer is returned, so a crash

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, NoReturn
 
 import numpy as np
@@ -27,7 +26,7 @@ from daskrado.privacy.accountant import (
     exact_epsilon,
     total_event,
 )
-from daskrado.privacy.answer_journal import Journal
+from daskrado.privacy.answer_journal import Closable, Journal
 from daskrado.privacy.noise import discrete_laplace
 
 Rare = Literal["above", "below"]
@@ -159,7 +158,7 @@ def _half_variance_and_tail(scale: float, steps: int) -> tuple[float, float]:
     return q / math.expm1(-1 / scale) ** 2, math.exp(-(steps + 1) / scale) / (1 + q)
 
 
-class Engine:
+class Engine(Closable):
     """Answers "is this value above the threshold?" until the last instance has given its rare answer.
 
     ``rare`` says which answer is paid for. Answers are public; values, noise and thresholds are not and are never
@@ -198,14 +197,6 @@ class Engine:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a sparse-vector engine holds a secret threshold and is never written or sent")
-
-    def __enter__(self) -> Engine:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Let another process open the journal. The open instance is lost, and stays paid for."""

@@ -4,7 +4,7 @@ Random marginals of three columns of a declared universe; errors in rows against
 record replaced, delta = 1e-6. Plain noise is composed optimally over the number of queries (Laplace) or in zCDP
 (Gaussian); "cells" is Laplace noise on every cell of the universe once, summed for each query.
 
-python pipelines/reproduce/queries_adult.py [--json] [--epsilon E] [--updates T] [--counts 1000,10000]
+python pipelines/reproduce/queries_adult.py [--json] [--epsilon E] [--updates T] [--counts 1000,10000] [--large]
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from daskrado.runs.measure.queries import QueriesPipeline, open_queries
 DELTA = 1e-6
 NAMES = ["age", "workclass", "fnlwgt", "education", "education_num", "marital", "occupation", "relationship", "race"]
 NAMES += ["sex", "gain", "loss", "hours", "country", "income"]
-COLUMNS = ("age", "workclass", "education", "relationship", "sex", "income")
+SMALL = ("age", "workclass", "education", "relationship", "sex", "income")  # 16,128 cells
+LARGE = ("age", "workclass", "education", "relationship", "marital", "race", "sex", "income")  # 564,480 cells
 
 
 def adult(folder: Path) -> pd.DataFrame:
@@ -42,7 +43,7 @@ def adult(folder: Path) -> pd.DataFrame:
     ]
     frame = pd.concat(parts).dropna()
     frame["income"] = frame["income"].str.rstrip(".")
-    return frame[list(COLUMNS)].reset_index(drop=True)
+    return frame[list(LARGE)].reset_index(drop=True)
 
 
 def domain_of(frame: pd.DataFrame) -> Domain:
@@ -50,10 +51,10 @@ def domain_of(frame: pd.DataFrame) -> Domain:
     columns: dict[str, object] = {
         "age": {"kind": "numeric", "lower": 17, "upper": 90, "bins": [25, 35, 45, 55, 65]},
     }
-    for name in ("workclass", "education", "relationship", "sex"):
+    for name in LARGE[1:-1]:
         columns[name] = {"kind": "categorical", "values": sorted(frame[name].unique()), "other": False}
     label = {"column": "income", "positive": ">50K", "negative": "<=50K"}
-    return parse(Domain, {"label": label, "columns": columns, "norm_bound": 3.0}, "adult")
+    return parse(Domain, {"label": label, "columns": columns, "norm_bound": 4.0}, "adult")
 
 
 def random_queries(engine: PrivateQueries, count: int, seed: int) -> list[dict[str, list[str]]]:
@@ -74,7 +75,9 @@ def summary(errors: np.ndarray) -> dict[str, float]:
     }
 
 
-def measure(frame: pd.DataFrame, epsilon: float, updates: int, count: int, seed: int) -> dict[str, object]:
+def measure(
+    frame: pd.DataFrame, columns: tuple[str, ...], epsilon: float, updates: int, count: int, seed: int
+) -> dict[str, object]:
     domain = domain_of(frame)
     with tempfile.TemporaryDirectory() as folder:
         pipeline = parse(
@@ -87,7 +90,7 @@ def measure(frame: pd.DataFrame, epsilon: float, updates: int, count: int, seed:
                 "protect": {"relation": "replace_one", "unit": "one person"},
                 "budget": {"epsilon": epsilon, "delta": DELTA},
                 "ledger": {"path": f"{folder}/ledger.sqlite", "first_limit": {"epsilon": epsilon, "delta": DELTA}},
-                "universe": COLUMNS,
+                "universe": columns,
                 "updates": updates,
                 "expected": count,
             },
@@ -135,13 +138,16 @@ def main() -> None:
     options.add_argument("--epsilon", type=float, default=1.0)
     options.add_argument("--updates", type=int, default=100)
     options.add_argument("--counts", default="1000,10000")
+    options.add_argument("--large", action="store_true", help="eight columns instead of six")
     options.add_argument("--seed", type=int, default=1)
     chosen = options.parse_args()
     data = Path(os.environ.get("DASKRADO_DATA", Path(__file__).parents[3] / "shared" / "data"))
     frame = adult(data / "adult")
     found = []
     for count in map(int, chosen.counts.split(",")):
-        found.append(measure(frame, chosen.epsilon, chosen.updates, count, chosen.seed))
+        found.append(
+            measure(frame, LARGE if chosen.large else SMALL, chosen.epsilon, chosen.updates, count, chosen.seed)
+        )
         print(json.dumps(found[-1]), file=sys.stderr)
     print(json.dumps({"rows": len(frame), "results": found}))
 

@@ -7,18 +7,19 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, Self, TypeVar
 
 from pydantic import Field, field_validator, model_validator
 
 import daskrado
 from daskrado.cluster import ClusterConfig
-from daskrado.domain import Domain, Frozen
+from daskrado.domain import Domain, Frozen, parse
 from daskrado.lake.scan import Lake
 from daskrado.models import write_text
 from daskrado.privacy.accountant import Event, event_to_json
 from daskrado.privacy.ledger import Grant, Ledger
 from daskrado.runs.charging import opened_ledger, set_first_limit, void_unless_spent
+from daskrado.runs.labels.access import changed
 from daskrado.runs.page import Section, render_page
 from daskrado.runs.pipeline import Budget, LedgerConfig, Protect, checked_lake, default_ledger, loaded_domain
 from daskrado.runs.report import privacy_sections
@@ -49,10 +50,31 @@ class MeasurePipeline(Frozen):
             raise ValueError("protect and budget are missing; exact figures without protection say private: false")
         return self
 
+
+PipelineT = TypeVar("PipelineT", bound=MeasurePipeline)
+
+
+class MeasureJob(Generic[PipelineT]):
+    """What every measuring job does the same for ``daskrado plan`` and ``daskrado run``."""
+
+    schema: type[PipelineT]
+
+    def __init__(self, pipeline: PipelineT) -> None:
+        self.pipeline = pipeline
+
+    @classmethod
+    def load(cls, content: Any, where: str) -> Self:
+        """Validate the YAML content."""
+        return cls(parse(cls.schema, content, where))
+
+    def overridden(self, cluster: ClusterConfig | None, output: str | None) -> Self:
+        """The same job on other workers or with another output folder."""
+        return type(self)(changed(self.pipeline, cluster, output))
+
     @property
     def ledger_path(self) -> Path:
         """The pipeline's ledger, else this user's."""
-        return Path(self.ledger.path) if self.ledger.path else default_ledger()
+        return Path(self.pipeline.ledger.path) if self.pipeline.ledger.path else default_ledger()
 
 
 @dataclass(frozen=True)

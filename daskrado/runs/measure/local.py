@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from pydantic import model_validator
 
 from daskrado.cluster import ClusterConfig, connect
-from daskrado.domain import parse
-from daskrado.errors import UsageError
+from daskrado.errors import DataError, UsageError
 from daskrado.lake.collect import Progress, collect
 from daskrado.lake.publish import check_free, new_folder
 from daskrado.lake.scan import open_lake
@@ -27,13 +26,12 @@ from daskrado.learners.moments import MomentsLearner
 from daskrado.models import LinearModel, write_text
 from daskrado.privacy.accountant import Event, compose, total_event
 from daskrado.privacy.ledger import Ledger
-from daskrado.privacy.local import Estimate
+from daskrado.privacy.local import Estimate, UnaryEncoding
 from daskrado.privacy.local_numbers import LocalNumber
 from daskrado.relations import Relation
 from daskrado.release import Release
 from daskrado.runs.charging import Clock, budget_facts
-from daskrado.runs.labels.access import changed
-from daskrado.runs.measure.base import MeasurePipeline, charged, plan_head, statement_of, write_pages
+from daskrado.runs.measure.base import MeasureJob, MeasurePipeline, charged, plan_head, statement_of, write_pages
 from daskrado.runs.measure.reports import (
     ColumnReports,
     EdgeReports,
@@ -41,6 +39,7 @@ from daskrado.runs.measure.reports import (
     ReportCounts,
     ReportFacts,
     Reports,
+    check_rows,
     report_events,
     write_reports,
 )
@@ -119,6 +118,7 @@ def encode(
         charged(pipeline, lake, pipeline.event(), THEOREM, run or uuid.uuid4().hex, ledger_path) as charge,
         new_folder(out, overwrite=overwrite) as folder,
     ):
+        check_rows(pipeline.domain, lake)
         charge.spend()
         facts = pipeline.facts()
         rows = write_reports(facts, lake, folder, progress)
@@ -140,7 +140,7 @@ def estimates(
     mechanisms = facts.reports.mechanisms(facts.domain)
     count = ReportCounts(
         tuple(
-            (name, axis.values if axis is not None else (), getattr(mechanism, "form", None) is not None)
+            (name, axis.values if axis is not None else (), isinstance(mechanism, UnaryEncoding))
             for name, (axis, mechanism) in mechanisms.items()
         )
     )
@@ -154,9 +154,11 @@ def estimates(
             at += 1
         else:
             assert axis is not None
-            width = len(axis.values)
-            found[name] = (axis.values, mechanism.estimate(total[at : at + width], rows, confidence))
-            at += width
+            counts = total[at : at + len(axis.values)]
+            if not isinstance(mechanism, UnaryEncoding) and counts.sum() != rows:
+                raise DataError(f"{folder}: column {name!r} holds reports outside {list(axis.values)}")
+            found[name] = (axis.values, mechanism.estimate(counts, rows, confidence))
+            at += len(axis.values)
     return rows, found
 
 
@@ -215,25 +217,10 @@ def learn(
     ), released
 
 
-class LocalJob:
+class LocalJob(MeasureJob[LocalPipeline]):
     """``kind: local`` for ``daskrado plan`` and ``daskrado run``: encode, then estimate or learn."""
 
-    def __init__(self, pipeline: LocalPipeline) -> None:
-        self.pipeline = pipeline
-
-    @classmethod
-    def load(cls, content: Any, where: str) -> LocalJob:
-        """Validate the YAML content."""
-        return cls(parse(LocalPipeline, content, where))
-
-    def overridden(self, cluster: ClusterConfig | None, output: str | None) -> LocalJob:
-        """The same job on other workers or with another output folder."""
-        return LocalJob(changed(self.pipeline, cluster, output))
-
-    @property
-    def ledger_path(self) -> Path:
-        """The pipeline's ledger, else this user's."""
-        return self.pipeline.ledger_path
+    schema = LocalPipeline
 
     def plan_lines(self, ledger: Ledger | None) -> Iterator[str]:
         """What the reports of one person cost."""

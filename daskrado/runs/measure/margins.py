@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from daskrado.bounds.margins import Bound, breiman_bound, margin_bound
-from daskrado.cluster import ClusterConfig, connect
-from daskrado.domain import Frozen, parse
+from daskrado.cluster import connect
+from daskrado.domain import Frozen
 from daskrado.errors import UsageError
 from daskrado.lake.collect import Passes, Progress, open_passes
 from daskrado.lake.publish import check_free, new_folder
@@ -29,8 +29,7 @@ from daskrado.privacy.ledger import Ledger
 from daskrado.privacy.mechanisms import Mechanism, Target, mechanism
 from daskrado.release import Release, release, release_without_privacy
 from daskrado.runs.charging import Clock, budget_facts
-from daskrado.runs.labels.access import changed
-from daskrado.runs.measure.base import MeasurePipeline, charged, plan_head, statement_of
+from daskrado.runs.measure.base import MeasureJob, MeasurePipeline, charged, plan_head, statement_of
 from daskrado.runs.measure.margins_report import MarginsResult, margin_lines, write_margins
 from daskrado.statistics.margins import MarginHistogram, whole_votes
 from daskrado.statistics.rados import HadamardRados
@@ -238,25 +237,10 @@ def chosen_event(pipeline: MarginsPipeline, models: int) -> Event | None:
     return None if chosen is None else chosen.event
 
 
-class MarginsJob:
+class MarginsJob(MeasureJob[MarginsPipeline]):
     """``kind: margins`` for ``daskrado plan`` and ``daskrado run``."""
 
-    def __init__(self, pipeline: MarginsPipeline) -> None:
-        self.pipeline = pipeline
-
-    @classmethod
-    def load(cls, content: Any, where: str) -> MarginsJob:
-        """Validate the YAML content."""
-        return cls(parse(MarginsPipeline, content, where))
-
-    def overridden(self, cluster: ClusterConfig | None, output: str | None) -> MarginsJob:
-        """The same job on other workers or with another output folder."""
-        return MarginsJob(changed(self.pipeline, cluster, output))
-
-    @property
-    def ledger_path(self) -> Path:
-        """The pipeline's ledger, else this user's."""
-        return self.pipeline.ledger_path
+    schema = MarginsPipeline
 
     def plan_lines(self, ledger: Ledger | None) -> Iterator[str]:
         """Cost and noise."""

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import Field, field_validator, model_validator
 
-from daskrado.cluster import ClusterConfig, connect
-from daskrado.domain import parse, read_yaml
+from daskrado.cluster import connect
+from daskrado.domain import read_yaml
 from daskrado.errors import UsageError
 from daskrado.lake.collect import Progress, collect
 from daskrado.lake.publish import check_free, new_folder
@@ -26,8 +26,7 @@ from daskrado.models import write_text
 from daskrado.privacy.accountant import compose
 from daskrado.privacy.ledger import Ledger
 from daskrado.runs.charging import Clock, budget_facts
-from daskrado.runs.labels.access import changed
-from daskrado.runs.measure.base import MeasurePipeline, charged, plan_head, statement_of, write_pages
+from daskrado.runs.measure.base import MeasureJob, MeasurePipeline, charged, plan_head, statement_of, write_pages
 from daskrado.runs.measure.synthetic import synthetic_rows
 from daskrado.runs.page import Section, draw
 from daskrado.statement import PrivacyStatement
@@ -177,6 +176,8 @@ def run_queries(
                 if engine.halted and halted_at is None:
                     halted_at = position
                 answers.append(engine.estimate(query) if engine.halted else engine.ask(query))
+                if progress is not None:
+                    progress(position + 1, len(pipeline.queries))
         calibration = engine.calibration
         result = QueriesResult(
             identifier,
@@ -272,25 +273,10 @@ def _sections(result: QueriesResult, queries: Sequence[Query], facts: dict[str, 
     ]
 
 
-class QueriesJob:
+class QueriesJob(MeasureJob[QueriesPipeline]):
     """``kind: queries`` for ``daskrado plan`` and ``daskrado run``."""
 
-    def __init__(self, pipeline: QueriesPipeline) -> None:
-        self.pipeline = pipeline
-
-    @classmethod
-    def load(cls, content: Any, where: str) -> QueriesJob:
-        """Validate the YAML content."""
-        return cls(parse(QueriesPipeline, content, where))
-
-    def overridden(self, cluster: ClusterConfig | None, output: str | None) -> QueriesJob:
-        """The same job on other workers or with another output folder."""
-        return QueriesJob(changed(self.pipeline, cluster, output))
-
-    @property
-    def ledger_path(self) -> Path:
-        """The pipeline's ledger, else this user's."""
-        return self.pipeline.ledger_path
+    schema = QueriesPipeline
 
     def plan_lines(self, ledger: Ledger | None) -> Iterator[str]:
         """Cost, threshold and noise."""

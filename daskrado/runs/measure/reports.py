@@ -182,6 +182,18 @@ class ReportFacts:
         return Lattice(self.domain.norm_bound, EDGE_BITS)
 
 
+def check_rows(domain: Domain, lake: Lake) -> None:
+    """Read every row once and refuse what cannot be encoded, before anything is spent or drawn."""
+    buffer = np.empty((_CHUNK, domain.width), order="F")
+    for partition in lake.partitions:
+        for _, table in partition.tables(needed_columns(domain)):
+            encoded = encode_table(domain, table)
+            _refuse(encoded, partition)
+            for start in range(0, encoded.length, _CHUNK):
+                encoded.block(start, min(start + _CHUNK, encoded.length), buffer)
+                _refuse(encoded, partition)
+
+
 def write_reports(facts: ReportFacts, lake: Lake, folder: Path, progress: Any = None) -> int:
     """Randomise every row of a lake, once, in this process, into one file for each partition; returns the rows.
 
@@ -265,9 +277,10 @@ def _number(domain: Domain, name: str, x: NDArray[np.float64]) -> NDArray[np.flo
     return np.asarray(low + (scaled + 1) / 2 * (high - low))
 
 
-def _refuse(encoded: EncodedTable) -> None:
+def _refuse(encoded: EncodedTable, partition: Any = None) -> None:
     if encoded.problems:
-        raise DataError("; ".join(map(str, encoded.problems[:3])))
+        where = f"{getattr(partition, 'path', partition.name)}: " if partition is not None else ""
+        raise DataError(where + "; ".join(map(str, encoded.problems[:3])))
 
 
 @dataclass(frozen=True)

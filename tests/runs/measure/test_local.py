@@ -21,6 +21,7 @@ from daskrado.errors import BudgetError, DataError, UsageError
 from daskrado.lake.tally import tally
 from daskrado.models import LinearModel
 from daskrado.privacy.ledger import Ledger
+from daskrado.privacy.local import UnaryEncoding
 from daskrado.privacy.local_numbers import LocalEdges
 from daskrado.runs.measure.local import LocalJob, LocalPipeline, encode, estimates, learn
 from daskrado.runs.measure.reports import ReportCounts, ReportFacts
@@ -105,7 +106,7 @@ def test_estimates_have_the_same_bits_on_workers_and_in_any_partitioning(
     facts = ReportFacts.load(tmp_path / "r")
     assert not isinstance(facts.reports.kind, dict)
     axes = tuple(
-        (name, axis.values if axis else (), getattr(mechanism, "form", None) is not None)
+        (name, axis.values if axis else (), isinstance(mechanism, UnaryEncoding))
         for name, (axis, mechanism) in facts.reports.mechanisms(facts.domain).items()  # type: ignore[union-attr]
     )
     count = ReportCounts(axes)
@@ -178,6 +179,21 @@ def test_encoding_twice_is_charged_twice_and_refused_when_the_budget_is_gone(cli
         encode(made, tmp_path / "one")
 
 
+def test_rows_that_cannot_be_used_are_found_before_anything_is_spent(
+    clinic: Clinic, tmp_path: Path, own_ledger: Path
+) -> None:
+    lake, _ = clinic(3000, 3)
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    table = pq.read_table(lake)
+    at = table.column_names.index("readmitted")
+    pq.write_table(table.set_column(at, "readmitted", [["perhaps"] * table.num_rows]), broken / "p.parquet")
+    with pytest.raises(DataError, match=r"p\.parquet: column 'readmitted': label outside"):
+        encode(pipeline(clinic, lake=str(broken)), tmp_path / "r")
+    assert {entry.state for entry in Ledger.open(own_ledger).entries("clinic")} == {"void"}
+    assert not (tmp_path / "r").exists()
+
+
 def test_several_rows_of_one_person_cost_more(clinic: Clinic) -> None:
     who = {"relation": "label_flip", "unit": "one patient", "rows_per_unit": 3}
     made = pipeline(clinic, **LABELS | {"protect": who, "budget": {"epsilon": 6.0}})
@@ -247,6 +263,12 @@ def test_folders_that_are_no_reports_are_named(clinic: Clinic, tmp_path: Path) -
         learn(tmp_path / "r")
     with pytest.raises(DataError, match="is missing"):
         tally(str(tmp_path / "r"), ["nothing"], len)  # type: ignore[arg-type]
+    table = pq.read_table(tmp_path / "r")
+    at = table.column_names.index("smoker")
+    forged = table.set_column(at, "smoker", [["perhaps"] * table.num_rows])
+    pq.write_table(forged, tmp_path / "r" / "part-00000.parquet")
+    with pytest.raises(DataError, match="'smoker' holds reports outside"):
+        estimates(tmp_path / "r")
     (tmp_path / "r" / "_local.json").write_text("{}")
     with pytest.raises(UsageError, match=r"daskrado\.local/1"):
         estimates(tmp_path / "r")
