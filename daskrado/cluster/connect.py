@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 IN_PROCESS_BYTES = 64 << 20  # a lake below this is read faster here than a cluster starts
 
+_CHATTY = tuple(
+    f"distributed.{part}"
+    for part in ("nanny", "scheduler", "worker", "core", "comm", "comm.tcp", "client", "batched")
+)
 _log = logging.getLogger(__name__)
 
 
@@ -147,10 +151,22 @@ def _settings(config: ClusterConfig) -> Iterator[None]:
         "distributed.scheduler.worker-ttl": config.worker_ttl,
         "distributed.logging": {"distributed": "critical"},
     }
-    with dask.config.set(settings):
-        for name in ("distributed.nanny", "distributed.scheduler", "distributed.worker", "distributed.core"):
-            logging.getLogger(name).setLevel(logging.CRITICAL)
+    with dask.config.set(settings), _quiet():
         yield
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Workers that come, go and are cut off are told of by our own errors, not by tracebacks of the libraries."""
+    loggers = [logging.getLogger(name) for name in ("distributed", "tornado", "asyncio", *_CHATTY)]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def _security(config: ClusterConfig) -> Any:
