@@ -23,6 +23,7 @@ __all__ = [
     "measure_margins",
     "open_queries",
     "open_teachers",
+    "resume",
     "run_teachers",
 ]
 
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from daskrado.privacy.accountant import compose
     from daskrado.rado_set import RadoSet
     from daskrado.relations import Relation
-    from daskrado.runs.job import RunResult
+    from daskrado.runs.job import RunResult, resume
     from daskrado.runs.rados.learn import learn_rados
 
 _HOMES = {
@@ -56,6 +57,7 @@ _HOMES = {
     "RunResult": "daskrado.runs.job",
     "compose": "daskrado.privacy.accountant",
     "fit": "daskrado.api",
+    "resume": "daskrado.runs.job",
     "fit_bags": "daskrado.api",
     "fit_labels": "daskrado.api",
     "encode_local": "daskrado.api",

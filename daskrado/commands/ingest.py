@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from daskrado.commands.shared import progress_bar
+
 
 @click.command()
 @click.argument("sources", nargs=-1, required=True)
@@ -46,6 +48,7 @@ def ingest(
 
     The lake appears whole or not at all, with a manifest (_manifest.json) in it.
     """
+    from daskrado.lake.files import shown
     from daskrado.lake.ingest import Layout
     from daskrado.lake.ingest import ingest as write
     from daskrado.lake.text_tables import TextFormat
@@ -61,7 +64,8 @@ def ingest(
         member=member,
     )
     layout = Layout(by=by, group_rows=group_rows, file_rows=file_rows, text=text, drop=drop)
-    manifest = write(sources, out, form=form, layout=layout, overwrite=overwrite)
+    with progress_bar("ingest") as progress:
+        manifest = write(sources, out, form=form, layout=layout, overwrite=overwrite, progress=progress)
     columns = ", ".join(f"{name} {kind}" for name, kind in list(manifest["columns"].items())[:12])
     more = f" and {len(manifest['columns']) - 12} more" if len(manifest["columns"]) > 12 else ""
-    click.echo(f"{out}: {manifest['rows']:,} rows in {len(manifest['files'])} files; {columns}{more}")
+    click.echo(f"{shown(out)}: {manifest['rows']:,} rows in {len(manifest['files'])} files; {columns}{more}")

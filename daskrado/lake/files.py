@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 from pyarrow import fs as pafs
@@ -47,25 +47,27 @@ def find_files(source: Any) -> list[LakeFile]:
     try:
         info = filesystem.get_file_info(path)
     except (OSError, pa.ArrowException) as error:
-        raise DataError(f"{address}: cannot be reached ({first_line(error)})") from error
+        raise DataError(f"{shown(address)}: cannot be reached ({first_line(error)})") from error
     if info.type == pafs.FileType.NotFound and any(mark in path for mark in "*?["):
         files = _glob(filesystem, path)
     else:
         if info.type == pafs.FileType.NotFound:
-            raise DataError(f"{address}: no such file or directory")
+            raise DataError(f"{shown(address)}: no such file or directory")
         if info.type == pafs.FileType.File:
             files = [(Path(path).name, info)]
         else:
             found_infos = filesystem.get_file_info(pafs.FileSelector(path, recursive=True))
             if any(i.base_name == INCOMPLETE for i in found_infos):
-                raise DataError(f"{address}: is being written, or its writer was cut off (it holds {INCOMPLETE})")
+                raise DataError(
+                    f"{shown(address)}: is being written, or its writer was cut off (it holds {INCOMPLETE})"
+                )
             files = [
                 (os.path.relpath(i.path, path), i)
                 for i in found_infos
                 if i.type == pafs.FileType.File and _is_data(os.path.relpath(i.path, path))
             ]
     if not files:
-        raise DataError(f"{address}: no Parquet file found")
+        raise DataError(f"{shown(address)}: no Parquet file found")
     files.sort(key=lambda pair: pair[0])
     return _distinct(
         [LakeFile(name, info.path, filesystem, info.size, info.mtime_ns or 0, _hive(name)) for name, info in files]
@@ -131,8 +133,16 @@ def remote(address: str) -> tuple[pafs.FileSystem, str]:
     try:
         filesystem, path = fsspec.core.url_to_fs(address)
     except (ImportError, ValueError) as error:
-        raise UsageError(f"{address}: no filesystem for this address ({first_line(error)})") from error
+        raise UsageError(f"{shown(address)}: no filesystem for this address ({first_line(error)})") from error
     return pafs.PyFileSystem(pafs.FSSpecHandler(filesystem)), path
+
+
+def shown(address: str) -> str:
+    """An address as it may be printed: without keys, passwords and options."""
+    if "://" not in address:
+        return address
+    parts = urlsplit(address)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def first_line(error: BaseException) -> str:

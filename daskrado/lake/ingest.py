@@ -8,9 +8,8 @@ object and taken away after the last; a lake that still has its marker is refuse
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,19 +18,19 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyarrow import fs as pafs
 
 import daskrado
 from daskrado.errors import DataError, UsageError
-from daskrado.lake.files import HIVE_NULL, INCOMPLETE, first_line, remote
-from daskrado.lake.publish import new_folder
+from daskrado.lake.files import HIVE_NULL, first_line, shown
+from daskrado.lake.publish import LakeTarget, new_lake
 from daskrado.lake.text_tables import TextFormat, read_text
 
-MANIFEST = "_manifest.json"
 SCHEMA = "daskrado.lake/1"
 _GROUP_BYTES = 32 << 20  # decoded; a worker holds a group and its encoded rows at once
 _FILE_GROUPS = 8
 _MAX_FOLDERS = 256
+
+Progress = Callable[[int, int], None]
 
 _log = logging.getLogger(__name__)
 
@@ -65,6 +64,7 @@ def ingest(
     form: TextFormat | None = None,
     layout: Layout | None = None,
     overwrite: bool = False,
+    progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Write the rows of some text tables as one lake and return its manifest.
 
@@ -73,27 +73,26 @@ def ingest(
     form, layout = form or TextFormat(), layout or Layout()
     if not sources:
         raise UsageError("give at least one file to ingest")
-    schema = _types(sources, form, layout)
+    report = _Report(progress, 2 * len(sources))
+    schema = _types(sources, form, layout, report)
     _log.info("ingest: %d columns in %d files", len(schema), len(sources))
-    with _target(out, overwrite=overwrite) as (filesystem, folder):
-        files = _write(sources, form, layout, schema, filesystem, folder)
-        manifest = {
+    with new_lake(out, overwrite=overwrite) as target:
+        files = _write(sources, form, layout, schema, target, report)
+        target.manifest = {
             "schema": SCHEMA,
             "daskrado": daskrado.__version__,
-            "sources": [Path(source).name for source in sources],
+            "sources": [Path(shown(source)).name for source in sources],
             "missing": list(form.missing),
             "columns": {column.name: str(column.type) for column in schema},
             "partitioned_by": layout.by,
             "rows": sum(file["rows"] for file in files),
             "files": files,
         }
-        with filesystem.open_output_stream(f"{folder}/{MANIFEST}") as stream:
-            stream.write((json.dumps(manifest, indent=2) + "\n").encode())
     _log.info("ingest: %d Parquet files written", len(files))
-    return manifest
+    return target.manifest
 
 
-def _types(sources: Sequence[str], form: TextFormat, layout: Layout) -> pa.Schema:
+def _types(sources: Sequence[str], form: TextFormat, layout: Layout, report: _Report) -> pa.Schema:
     """The narrowest type of each column over all files: boolean, int64, double, else text."""
     names: list[str] | None = None
     guesses: dict[str, _Guess] = {}
@@ -103,11 +102,12 @@ def _types(sources: Sequence[str], form: TextFormat, layout: Layout) -> pa.Schem
                 names = table.column_names
                 guesses = {name: _Guess() for name in names}
             elif table.column_names != names:
-                raise DataError(f"{source}: has other columns than {sources[0]}")
+                raise DataError(f"{shown(source)}: has other columns than {shown(sources[0])}")
             for name, column in zip(names, table.columns, strict=True):
                 guesses[name].see(column)
+        report.next()
     if names is None:
-        raise DataError(f"{sources[0]}: has no rows")
+        raise DataError(f"{shown(sources[0])}: has no rows")
     for option, wanted in (
         ("--text", layout.text),
         ("--drop", layout.drop),
@@ -118,6 +118,19 @@ def _types(sources: Sequence[str], form: TextFormat, layout: Layout) -> pa.Schem
                 raise UsageError(f"{option} {name}: there is no such column; there are {', '.join(names[:30])}")
     found = {n: pa.string() if n in (*layout.text, layout.by) else guesses[n].kind for n in names}
     return pa.schema([pa.field(n, kind) for n, kind in found.items() if n not in layout.drop])
+
+
+class _Report:
+    """Tells how many passes over sources are done."""
+
+    def __init__(self, progress: Progress | None, total: int) -> None:
+        self.progress, self.done, self.total = progress, 0, total
+
+    def next(self) -> None:
+        """One more is done."""
+        self.done += 1
+        if self.progress is not None:
+            self.progress(self.done, self.total)
 
 
 class _Guess:
@@ -158,7 +171,7 @@ def _typed(table: pa.Table, schema: pa.Schema, source: str) -> pa.Table:
         try:
             columns.append(table.column(column.name).cast(column.type))
         except (pa.ArrowInvalid, KeyError):
-            raise DataError(f"{source}: column {column.name!r} changed while it was read") from None
+            raise DataError(f"{shown(source)}: column {column.name!r} changed while it was read") from None
     return pa.table(columns, schema=schema)
 
 
@@ -167,8 +180,8 @@ def _write(
     form: TextFormat,
     layout: Layout,
     schema: pa.Schema,
-    filesystem: pafs.FileSystem,
-    folder: str,
+    target: LakeTarget,
+    report: _Report,
 ) -> list[dict[str, Any]]:
     group, file = layout.sizes(schema)
     stored = schema if layout.by is None else schema.remove(schema.get_field_index(layout.by))
@@ -180,12 +193,13 @@ def _write(
                     if where not in shelves:
                         if len(shelves) == _MAX_FOLDERS:
                             raise UsageError(f"--by {layout.by}: has more than {_MAX_FOLDERS} values")
-                        shelves[where] = _Shelf(filesystem, f"{folder}{where}", where, stored, group, file)
+                        shelves[where] = _Shelf(target, where, stored, group, file)
                     shelves[where].add(rows)
+            report.next()
         for shelf in shelves.values():
             shelf.close()
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{folder}: cannot be written ({first_line(error)})") from error
+        raise DataError(f"{target.folder}: cannot be written ({first_line(error)})") from error
     finally:
         for shelf in shelves.values():
             shelf.drop()
@@ -206,8 +220,7 @@ def _split(table: pa.Table, by: str | None) -> Iterator[tuple[str, pa.Table]]:
 class _Shelf:
     """The files of one folder, written one after another, a row group at a time."""
 
-    filesystem: pafs.FileSystem
-    folder: str
+    target: LakeTarget
     where: str
     schema: pa.Schema
     group_rows: int
@@ -241,13 +254,13 @@ class _Shelf:
 
     def _put(self, rows: pa.Table) -> None:
         if self.writer is None:
+            folder, store = f"{self.target.folder}{self.where}", self.target.filesystem
             if self.where and not self.files:
-                self.filesystem.create_dir(self.folder, recursive=True)
-            name = f"part-{len(self.files):05d}.parquet"
-            self.files.append({"path": f"{self.where.lstrip('/')}/{name}".lstrip("/"), "rows": 0})
-            where = f"{self.folder}/{name}"
+                store.create_dir(folder, recursive=True)
+            name = f"{self.target.prefix}{len(self.files):05d}.parquet"
+            self.files.append({"path": f"{self.where}/{name}".lstrip("/"), "rows": 0})
             self.writer = pq.ParquetWriter(
-                where, self.schema, filesystem=self.filesystem, compression="zstd", write_page_checksum=True
+                f"{folder}/{name}", self.schema, filesystem=store, compression="zstd", write_page_checksum=True
             )
         self.writer.write_table(rows, row_group_size=self.group_rows)
         self.files[-1]["rows"] += rows.num_rows
@@ -258,44 +271,3 @@ class _Shelf:
         if self.writer is not None:
             self.writer.close()
             self.writer = None
-
-
-@contextlib.contextmanager
-def _target(out: str, *, overwrite: bool) -> Iterator[tuple[pafs.FileSystem, str]]:
-    """A folder to write in, which becomes a lake only when the block ends well."""
-    if "://" not in out:
-        with new_folder(out, overwrite=overwrite) as folder:
-            yield pafs.LocalFileSystem(), str(folder)
-        return
-    filesystem, path = remote(out)
-    path = path.rstrip("/")
-    try:
-        _claim(filesystem, path, out, overwrite=overwrite)
-        yield filesystem, path
-        filesystem.delete_file(f"{path}/{INCOMPLETE}")
-    except (OSError, pa.ArrowException) as error:
-        _clear(filesystem, path)
-        raise DataError(f"{out}: cannot be written ({first_line(error)})") from error
-    except DataError:
-        _clear(filesystem, path)
-        raise
-
-
-def _claim(filesystem: pafs.FileSystem, path: str, out: str, *, overwrite: bool) -> None:
-    there = filesystem.get_file_info(pafs.FileSelector(path, recursive=True, allow_not_found=True))
-    if there and not overwrite:
-        raise UsageError(f"{out}: exists; choose another or pass --overwrite")
-    with filesystem.open_output_stream(f"{path}/{INCOMPLETE}") as stream:
-        stream.write(b"this lake is being written, or its writer was cut off\n")
-    for info in there:
-        if info.type == pafs.FileType.File and not info.path.endswith(f"/{INCOMPLETE}"):
-            filesystem.delete_file(info.path)
-
-
-def _clear(filesystem: pafs.FileSystem, path: str) -> None:
-    """Remove what was written, the marker last; what cannot be reached keeps its marker, and is refused."""
-    with contextlib.suppress(OSError, pa.ArrowException):
-        infos = filesystem.get_file_info(pafs.FileSelector(path, recursive=True, allow_not_found=True))
-        for info in sorted(infos, key=lambda info: info.path.endswith(f"/{INCOMPLETE}")):
-            if info.type == pafs.FileType.File:
-                filesystem.delete_file(info.path)

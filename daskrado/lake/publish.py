@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import secrets
 import shutil
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from daskrado.errors import UsageError
+import pyarrow as pa
+from pyarrow import fs as pafs
+
+from daskrado.errors import DataError, UsageError
+from daskrado.lake.files import INCOMPLETE, first_line, remote, shown
+
+MANIFEST = "_manifest.json"
 
 
 def check_free(path: str | Path, *, overwrite: bool, tables: frozenset[str] | None = None) -> None:
@@ -88,3 +97,70 @@ def _swap(new: Path, target: Path, old: Path) -> None:
             old.rename(target)
         raise
     shutil.rmtree(old, ignore_errors=True)
+
+
+@dataclass
+class LakeTarget:
+    """A folder to write in. ``prefix`` begins the names of new files, apart from those of an older lake there."""
+
+    filesystem: pafs.FileSystem
+    folder: str
+    prefix: str = "part-"
+    manifest: dict[str, Any] = field(default_factory=dict)
+
+    def write_manifest(self) -> None:
+        """Write the manifest beside the files."""
+        with self.filesystem.open_output_stream(f"{self.folder}/{MANIFEST}") as stream:
+            stream.write((json.dumps(self.manifest, indent=2) + "\n").encode())
+
+
+@contextlib.contextmanager
+def new_lake(out: str, *, overwrite: bool) -> Iterator[LakeTarget]:
+    """A place to write in that becomes a lake only when the block ends well; until then an older one there stays."""
+    if "://" not in out:
+        with new_folder(out, overwrite=overwrite) as folder:
+            target = LakeTarget(pafs.LocalFileSystem(), str(folder))
+            yield target
+            target.write_manifest()
+        return
+    filesystem, path = remote(out)
+    target = LakeTarget(filesystem, path.rstrip("/"), f"part-{secrets.token_hex(4)}-")
+    try:
+        older = _claim(target, out, overwrite=overwrite)
+        try:
+            yield target
+        except BaseException:
+            _clear(target, marker=not any(path.endswith(f"/{INCOMPLETE}") for path in older))
+            raise
+        for file in older:
+            if not file.endswith((f"/{INCOMPLETE}", f"/{MANIFEST}")):
+                filesystem.delete_file(file)
+        target.write_manifest()
+        filesystem.delete_file(f"{target.folder}/{INCOMPLETE}")
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(f"{shown(out)}: cannot be written ({first_line(error)})") from error
+
+
+def _claim(target: LakeTarget, out: str, *, overwrite: bool) -> list[str]:
+    """Put the marker; returns the files that are there already."""
+    there = _files(target)
+    if there and not overwrite:
+        raise UsageError(f"{shown(out)}: exists; choose another or pass --overwrite")
+    with target.filesystem.open_output_stream(f"{target.folder}/{INCOMPLETE}") as stream:
+        stream.write(b"this lake is being written, or its writer was cut off\n")
+    return there
+
+
+def _clear(target: LakeTarget, *, marker: bool) -> None:
+    """Remove what was written, the marker last; what cannot be reached keeps its marker, and is refused."""
+    with contextlib.suppress(OSError, pa.ArrowException):
+        for path in _files(target):
+            if path.rpartition("/")[2].startswith(target.prefix):
+                target.filesystem.delete_file(path)
+        if marker:
+            target.filesystem.delete_file(f"{target.folder}/{INCOMPLETE}")
+
+
+def _files(target: LakeTarget) -> list[str]:
+    selector = pafs.FileSelector(target.folder, recursive=True, allow_not_found=True)
+    return [info.path for info in target.filesystem.get_file_info(selector) if info.type == pafs.FileType.File]

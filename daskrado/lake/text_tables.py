@@ -20,7 +20,7 @@ from pyarrow import csv
 from pyarrow import fs as pafs
 
 from daskrado.errors import DataError, UsageError
-from daskrado.lake.files import first_line, remote
+from daskrado.lake.files import first_line, remote, shown
 
 _BLOCK_BYTES = 4 << 20
 _ATTRIBUTE = re.compile(r"""@attribute\s+('[^']*'|"[^"]*"|\S+)\s+(.+)""", re.IGNORECASE)
@@ -97,7 +97,7 @@ def _columns(
     except (pa.ArrowException, OSError, EOFError, UnicodeError) as error:
         # Arrow's own words may quote the line, so they are left out.
         reason = wrong[0] if wrong else _reason(error, form)
-        raise DataError(f"{address}: {reason}") from None
+        raise DataError(f"{shown(address)}: {reason}") from None
 
 
 def _header(
@@ -109,13 +109,13 @@ def _header(
     else:
         mark = stream.readline() if headed else _peek_line(stream)
         if not mark.strip():
-            raise DataError(f"{address}: is empty")
+            raise DataError(f"{shown(address)}: is empty")
         line = next(iter(_fields(mark, form, parsing)))
         found = line if headed else [f"c{i:02d}" for i in range(len(line))]
     twice = sorted({name for name in found if found.count(name) > 1})
     if twice or not all(found):
         what = f"the column name {twice[0]!r} occurs twice" if twice else "a column has no name"
-        raise DataError(f"{address}: {what}; give --names")
+        raise DataError(f"{shown(address)}: {what}; give --names")
     return found
 
 
@@ -162,11 +162,11 @@ def _arff_names(stream: BinaryIO, address: str) -> list[str]:
         line = raw.decode("utf-8", errors="replace").strip()
         if line.lower() == "@data":
             if not names:
-                raise DataError(f"{address}: the ARFF header declares no attribute")
+                raise DataError(f"{shown(address)}: the ARFF header declares no attribute")
             return names
         if (match := _ATTRIBUTE.match(line)) is not None:
             names.append(match.group(1).strip("'\""))
-    raise DataError(f"{address}: is not ARFF (no @data line)")
+    raise DataError(f"{shown(address)}: is not ARFF (no @data line)")
 
 
 class _Peekable(io.BufferedReader):
@@ -189,7 +189,7 @@ def _opened(address: str, member: str | None) -> Iterator[BinaryIO]:
         with filesystem.open_input_stream(path, compression="detect") as stream:
             yield _Peekable(stream, _Peekable.room)
     except (OSError, pa.ArrowException, zipfile.BadZipFile) as error:
-        raise DataError(f"{address}: cannot be read ({first_line(error)})") from error
+        raise DataError(f"{shown(address)}: cannot be read ({first_line(error)})") from error
 
 
 def _member(archive: zipfile.ZipFile, address: str, member: str | None) -> str:
@@ -198,5 +198,5 @@ def _member(archive: zipfile.ZipFile, address: str, member: str | None) -> str:
         return names[0]
     found = [name for name in names if name == member or name.rsplit("/", 1)[-1] == member]
     if len(found) != 1:
-        raise UsageError(f"{address}: give --member with one of {', '.join(names[:10])}")
+        raise UsageError(f"{shown(address)}: give --member with one of {', '.join(names[:10])}")
     return found[0]

@@ -18,8 +18,8 @@ import pytest
 
 import daskrado
 from daskrado.domain import Domain
-from daskrado.errors import DataError
-from daskrado.lake.files import find_files, remote
+from daskrado.errors import DataError, UsageError
+from daskrado.lake.files import find_files, remote, shown
 from daskrado.lake.ingest import Layout, ingest
 from daskrado.privacy.ledger import Ledger
 
@@ -146,7 +146,7 @@ def test_a_lake_on_s3_gives_the_same_bits_also_over_a_network_that_drops_connect
     def lose(done: int, total: int) -> None:
         proxy.lifetime = 0
 
-    with pytest.raises(DataError, match=r"part-0000\d\.parquet: cannot be re") as caught:
+    with pytest.raises(DataError, match=r"part-\w+-0000\d\.parquet: cannot be re") as caught:
         fit(bucket("lake", proxy.port), domain, epsilon=1.0, delta=1e-6, first_limit=(5.0, 1e-5), progress=lose)
     assert "\n" not in str(caught.value)
     assert [str(entry.state) for entry in Ledger.open(own_ledger).entries()] == ["void"]
@@ -178,3 +178,28 @@ def test_an_ingestion_that_loses_its_connection_leaves_no_lake(
         find_files(bucket("lake"))
     ingest([source], bucket("lake"), overwrite=True)
     assert len(find_files(bucket("lake"))) == 1
+
+
+def test_a_failed_ingestion_leaves_the_older_lake_as_it_was(
+    table: tuple[str, Domain, Any], bucket: Callable[..., str]
+) -> None:
+    source, domain, expected = table
+    ingest([source], bucket("lake"))
+    before = [(f.path, f.size) for f in find_files(bucket("lake"))]
+    with pytest.raises(UsageError, match="exists; choose another") as caught:
+        ingest([source], bucket("lake"))
+    assert "endpoint" not in str(caught.value)  # options and keys in an address are never printed
+    with pytest.raises(UsageError, match="more than 256 values"):  # found while it writes
+        ingest([source], bucket("lake"), layout=Layout(by="patient_id"), overwrite=True)
+    assert [(f.path, f.size) for f in find_files(bucket("lake"))] == before
+    ingest([source], bucket("lake"), layout=Layout(file_rows=1500, group_rows=500), overwrite=True)
+    assert len(find_files(bucket("lake"))) == 2
+    assert np.array_equal(fit(bucket("lake"), domain, private=False).model.weights, expected)
+
+
+def test_keys_in_an_address_are_never_printed() -> None:
+    assert shown("s3://KEY:SECRET@bucket/a/b?x=1") == "s3://bucket/a/b"
+    assert shown("/a/b?c") == "/a/b?c"
+    with pytest.raises(DataError) as caught:
+        find_files("file://KEY:SECRET@/nowhere/at/all")
+    assert "SECRET" not in str(caught.value)
