@@ -23,6 +23,7 @@ from daskrado.models import LinearModel, write_text
 from daskrado.privacy.ledger import Ledger
 from daskrado.runs.charging import Clock
 from daskrado.runs.job import Progress
+from daskrado.runs.labels.access import changed
 from daskrado.runs.page import Section, bars, render_page
 from daskrado.runs.pipeline import checked_lake, default_ledger, loaded_domain
 from daskrado.statement import PrivacyStatement
@@ -94,8 +95,7 @@ class AdaBoostJob:
 
     def overridden(self, cluster: ClusterConfig | None, output: str | None) -> AdaBoostJob:
         """The same job on other workers or with another output folder."""
-        changes = {k: v for k, v in (("cluster", cluster), ("output", output)) if v is not None}
-        return AdaBoostJob(self.pipeline.model_copy(update=changes))
+        return AdaBoostJob(changed(self.pipeline, cluster, output))
 
     @property
     def ledger_path(self) -> Path:

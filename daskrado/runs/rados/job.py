@@ -33,6 +33,7 @@ from daskrado.runs.charging import (
     void_unless_spent,
 )
 from daskrado.runs.job import Progress
+from daskrado.runs.labels.access import changed
 from daskrado.runs.pipeline import RadoBoostChoice, default_ledger
 from daskrado.runs.rados.pipeline import FixedSupportSet, NoisyEdgesSet, RadosPipeline, SummedSet
 from daskrado.runs.rados.plan import SetPlan, plan_set, with_choice
@@ -78,8 +79,7 @@ class RadosJob:
 
     def overridden(self, cluster: ClusterConfig | None, output: str | None) -> RadosJob:
         """The same job on other workers or with another output folder."""
-        changes = {k: v for k, v in (("cluster", cluster), ("output", output)) if v is not None}
-        return RadosJob(self.pipeline.model_copy(update=changes))
+        return RadosJob(changed(self.pipeline, cluster, output))
 
     @property
     def ledger_path(self) -> Path:
