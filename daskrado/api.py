@@ -189,14 +189,16 @@ def open_queries(
     pipeline: QueriesPipeline | Mapping[str, Any] | str | Path,
     *,
     ledger: str | Path | None = None,
+    journal: str | Path | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[PrivateQueries]:
     """The engine of a ``queries`` pipeline, for adaptive queries: ``with open_queries(p) as q: q.ask({...})``.
 
     Counts the lake's cells once and charges the whole engine; see ``PrivateQueries`` for what it answers.
+    With a ``journal`` file a later session goes on with the same engine and pays nothing more.
     """
     loaded = load_pipeline(QueriesPipeline, pipeline)
-    with open_engine(loaded, ledger_path=ledger, progress=progress) as (engine, _, _):
+    with open_engine(loaded, ledger_path=ledger, progress=progress, journal=journal) as (engine, _, _):
         yield engine
 
 

@@ -131,6 +131,18 @@ class Journal(Closable):
                 raise ValueError
 
 
+def read_facts(path: str | Path) -> dict[str, Any]:
+    """The public settings at the head of a journal."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            first = json.loads(file.readline())
+        if first["schema"] != _SCHEMA:
+            raise ValueError
+        return dict(first["facts"])
+    except (ValueError, KeyError, TypeError):
+        raise LedgerError(f"{path}: is not a journal of answers, or is damaged") from None
+
+
 def _locked(path: Path) -> int:
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)

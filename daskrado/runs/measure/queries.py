@@ -19,17 +19,19 @@ from daskrado.domain import read_yaml
 from daskrado.errors import UsageError
 from daskrado.lake.collect import Progress, collect
 from daskrado.lake.publish import check_free, new_folder
-from daskrado.lake.scan import open_lake
+from daskrado.lake.scan import Lake, open_lake
 from daskrado.lattice import Lattice
 from daskrado.learners.multiplicative_weights import Answer, Calibration, PrivateQueries, WeightsPlan
 from daskrado.models import write_text
 from daskrado.privacy.accountant import compose
-from daskrado.privacy.ledger import Ledger
-from daskrado.runs.charging import Clock, budget_facts
+from daskrado.privacy.answer_journal import read_facts
+from daskrado.privacy.ledger import Grant, Ledger, State
+from daskrado.runs.charging import Clock, budget_facts, opened_ledger
 from daskrado.runs.measure.base import MeasureJob, MeasurePipeline, charged, plan_head, statement_of, write_pages
 from daskrado.runs.measure.synthetic import synthetic_rows
 from daskrado.runs.page import Section, draw
 from daskrado.statement import PrivacyStatement
+from daskrado.statistics.base import Summary
 from daskrado.statistics.counts import Histogram
 from daskrado.statistics.universe import Universe
 
@@ -120,21 +122,52 @@ def open_queries(
     progress: Progress | None = None,
     run: str | None = None,
     clock: Clock | None = None,
+    journal: str | Path | None = None,
 ) -> Iterator[tuple[PrivateQueries, dict[str, Any], tuple[str, ...]]]:
-    """Reserve, count the cells over partitions, spend, and give an engine that answers adaptive queries."""
+    """Reserve, count the cells over partitions, spend, and give an engine that answers adaptive queries.
+
+    ``journal`` is a file of what was answered. With one that exists, the engine goes on where it was, on the charge
+    that it had: same lake, same settings, same ledger, or it is refused. Keep it with the ledger: who could put an
+    older copy back could ask again without paying.
+    """
     time = clock or Clock()
     calibration = pipeline.plan().calibrated()
     histogram = Histogram(pipeline.domain.width, calibration.plan.universe)
     with time("scan"):
         lake = open_lake(pipeline.lake, pipeline.domain)
-    identifier = run or uuid.uuid4().hex
-    with charged(pipeline, lake, calibration.event, THEOREM, identifier, ledger_path) as charge:
+
+    def gather() -> Summary:
         with connect(pipeline.cluster, lake.size) as client, time("collect"):
             lattice = Lattice(pipeline.domain.norm_bound)
-            summary = collect(histogram, lake, pipeline.domain, lattice, client=client, progress=progress)
+            return collect(histogram, lake, pipeline.domain, lattice, client=client, progress=progress)
+
+    if journal is not None and Path(journal).exists() and Path(journal).stat().st_size:
+        with opened_ledger(ledger_path, pipeline.ledger) as ledger:
+            grant = _earlier_grant(ledger, pipeline, calibration, lake, read_facts(journal))
+            facts = {"dataset": pipeline.dataset, "entry": grant.entry}
+            with PrivateQueries(calibration, gather(), journal, facts) as engine:
+                yield engine, budget_facts(ledger, grant), ("continued: nothing more was charged",)
+        return
+    identifier = run or uuid.uuid4().hex
+    with charged(pipeline, lake, calibration.event, THEOREM, identifier, ledger_path) as charge:
+        summary = gather()
         charge.spend()
-        with PrivateQueries(calibration, summary) as engine:
+        facts = {"dataset": pipeline.dataset, "entry": charge.grant.entry}
+        with PrivateQueries(calibration, summary, journal, facts) as engine:
             yield engine, budget_facts(charge.ledger, charge.grant), charge.notes
+
+
+def _earlier_grant(
+    ledger: Ledger, pipeline: QueriesPipeline, calibration: Calibration, lake: Lake, facts: Mapping[str, Any]
+) -> Grant:
+    """The spent charge that a journal goes on with, if it is this lake's and this engine's."""
+    for entry in ledger.entries(pipeline.dataset):
+        same = (entry.event, entry.relation) == (calibration.event, calibration.plan.relation)
+        if entry.id == facts.get("entry") and entry.state is State.SPENT and same:
+            if entry.fingerprint != lake.fingerprint:
+                raise UsageError("journal: the lake has changed since it was charged; start a new journal")
+            return Grant(entry.id, entry.dataset, entry.relation, entry.event, ledger.path, entry.run)
+    raise UsageError(f"journal: the ledger {ledger.path} has no charge that fits it; start a new journal")
 
 
 @dataclass(frozen=True)

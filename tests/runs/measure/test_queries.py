@@ -120,6 +120,37 @@ def test_adaptive_queries_from_python_and_the_budget_refuses_a_second_engine(cli
         engine.ask({})
 
 
+def test_a_journal_goes_on_with_the_same_engine_on_the_same_charge(
+    clinic: Clinic, tmp_path: Path, own_ledger: Path
+) -> None:
+    made, journal = pipeline(clinic, tmp_path, threshold=1), tmp_path / "journal"
+    with open_queries(made, journal=journal) as (engine, _, _):
+        while engine.updates < 2:
+            engine.ask({"smoker": True})
+        before = engine.synthetic
+    with open_queries(made, journal=journal) as (engine, budget, notes):
+        assert np.array_equal(engine.synthetic, before)
+        assert "nothing more was charged" in notes[0]
+        assert budget["spent_epsilon"] == pytest.approx(2.0, abs=1e-3)
+    assert len(Ledger.open(own_ledger).entries("clinic")) == 1
+    other, _ = clinic(2000, 2)
+    with (
+        pytest.raises(UsageError, match="lake has changed"),
+        open_queries(made.model_copy(update={"lake": str(other)}), journal=journal),
+    ):
+        pass
+    with (
+        pytest.raises(UsageError, match="no charge that fits"),
+        open_queries(pipeline(clinic, tmp_path, updates=9), journal=journal),
+    ):
+        pass
+    with (
+        pytest.raises(UsageError, match="no charge that fits"),
+        open_queries(made, journal=journal, ledger_path=tmp_path / "another.sqlite"),
+    ):
+        pass
+
+
 def test_nothing_is_charged_when_the_lake_cannot_be_read(clinic: Clinic, tmp_path: Path, own_ledger: Path) -> None:
     lake, domain = clinic(3000, 3)
     broken = tmp_path / "broken"
