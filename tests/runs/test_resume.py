@@ -7,11 +7,13 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
 from daskrado.domain import Domain
@@ -27,16 +29,24 @@ Clinic = Callable[..., tuple[Path, Domain]]
 KILL = "lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)"
 
 
-def cut_off(lake: Path, out: Path, patch: str, *, relation: str = "add_remove") -> None:
+def cut_off(lake: Path, out: Path, patch: str, *, relation: str = "add_remove", learner: str = "moments") -> None:
     """Run in a process of its own that kills itself at the moment that ``patch`` arranges."""
-    code = (
+    code = driver(lake, out, patch, relation=relation, learner=learner)
+    done = subprocess.run([sys.executable, "-c", code], env=os.environ, capture_output=True, timeout=60, text=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+
+
+def driver(
+    lake: Path, out: Path, patch: str, *, relation: str = "add_remove", learner: str = "moments", workers: int = 0
+) -> str:
+    """The program of such a process."""
+    return (
         "import os, signal, daskrado, daskrado.runs.job, daskrado.release, daskrado.runs.journal\n"
         f"{patch}\n"
         f"daskrado.fit({str(lake)!r}, {str(lake) + '.yaml'!r}, dataset='clinic', epsilon=1.0, delta=1e-6, "
-        f"relation={relation!r}, first_limit=(20.0, 1e-5), output={str(out)!r}, workers=0)\n"
+        f"relation={relation!r}, first_limit=(20.0, 1e-5), output={str(out)!r}, learner={learner!r}, "
+        f"workers={workers})\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], env=os.environ, capture_output=True, timeout=60, text=True)
-    assert done.returncode == -signal.SIGKILL, done.stderr
 
 
 def entries(ledger: Path) -> list[Any]:
@@ -104,6 +114,40 @@ def test_killed_between_spending_and_keeping_noise_is_not_drawn_again(
     assert entries(own_ledger) == [entry]
     assert not (tmp_path / "out").exists()
     assert any("its release was lost" in line for line in ledger_lines(Ledger.open(own_ledger)))
+
+
+def test_a_learner_that_reads_the_lake_many_times_is_resumed_on_its_own_grant(
+    clinic: Clinic, own_ledger: Path, tmp_path: Path
+) -> None:
+    path, _ = clinic(3000, 3)
+    patch = f"daskrado.runs.job.learn_iteratively = {KILL}"
+    cut_off(path, tmp_path / "out", patch, relation="replace_one", learner="objective_perturbation")
+    (entry,) = entries(own_ledger)
+    assert entry.state == "reserved"
+    result = resume(entry.run)
+    assert [(e.id, e.state) for e in entries(own_ledger)] == [(entry.id, "spent")]
+    assert (LinearModel.load(tmp_path / "out" / "model.json").weights == result.model.weights).all()
+
+
+@pytest.mark.cluster
+def test_workers_do_not_outlive_a_killed_driver(clinic: Clinic, own_ledger: Path, tmp_path: Path) -> None:
+    path, _ = clinic(3000, 3)
+    pids = tmp_path / "pids.json"
+    patch = (
+        "import json\ndef die(*a, client, **k):\n"
+        f"    open({str(pids)!r}, 'w').write(json.dumps(sorted(client.run(os.getpid).values())))\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "daskrado.runs.job.collect = die\n"
+    )
+    code = f"if __name__ == '__main__':\n{textwrap.indent(driver(path, tmp_path / 'out', patch, workers=2), '    ')}"
+    (tmp_path / "driver.py").write_text(code)
+    done = subprocess.run([sys.executable, tmp_path / "driver.py"], env=os.environ, capture_output=True, timeout=60)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    workers = json.loads(pids.read_text())
+    assert len(workers) == 2
+    left = [process for process in psutil.process_iter() if process.pid in workers]
+    assert not psutil.wait_procs(left, timeout=30)[1]
+    assert [str(e.state) for e in entries(own_ledger)] == ["reserved"]
 
 
 def test_two_resumed_runs_draw_once(clinic: Clinic, own_ledger: Path, tmp_path: Path) -> None:
