@@ -250,3 +250,63 @@ def test_square_loss_is_refused_where_it_is_built() -> None:
     with pytest.raises(UsageError, match="adds no noise"):
         Erm().guarantee(Facts(10, 2, 1.0, Relation.REPLACE_ONE, 1.0))
     assert Tuning((OutputPerturbation(Huber()), ObjectivePerturbation(Huber()))).name == "tuning"
+
+
+def test_a_run_that_could_not_publish_is_resumed_with_the_same_weights(
+    clinic: Clinic, own_ledger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The learner does not run again: what it had drawn is kept beside the ledger and published."""
+    from daskrado.errors import PublishError
+    from daskrado.runs import job
+
+    path, domain = clinic(3000, 3)
+    drawn: list[np.ndarray] = []
+    write = job.write_artefacts
+
+    def full(result: Any, folder: Path) -> None:
+        drawn.append(result.model.weights)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(job, "write_artefacts", full)
+    with pytest.raises(PublishError, match="--resume"):
+        daskrado.fit(
+            path,
+            domain,
+            dataset="c",
+            learner={"kind": "objective_perturbation"},
+            epsilon=1.0,
+            output=tmp_path / "o",
+            **PRIVATE,
+        )
+    monkeypatch.setattr(job, "write_artefacts", write)
+    (entry,) = Ledger.open(own_ledger).entries()
+    result = job.resume(entry.run)
+    assert np.array_equal(result.model.weights, drawn[0])
+    assert result.model.details["loss"] == "logistic"
+    assert [e.state for e in Ledger.open(own_ledger).entries()] == [State.SPENT]
+
+
+@pytest.mark.cluster
+def test_noisy_gradients_and_minimisers_on_two_workers(clinic: Clinic, two_workers: Any) -> None:
+    """The same session on workers: integer gradients have the same bits as in this process."""
+    from daskrado.statistics.slopes import SlopeSum
+
+    path, domain = clinic(3000, 3)
+    lake, lattice = open_lake(path, domain), Lattice(domain.norm_bound)
+    statistic = SlopeSum.at(np.linspace(-1, 1, domain.width), Huber(), lattice)
+    with open_passes(lake, domain, lattice) as here, open_passes(lake, domain, lattice, client=two_workers) as there:
+        assert np.array_equal(here.sum(statistic).vector, there.sum(statistic).vector)
+        facts = facts_of(domain, 3000, 5.0, 1e-6)
+        assert PrivateGradient(steps=3).learn(Session(there, lambda: None), facts).weights.shape == (domain.width,)
+        assert ObjectivePerturbation().learn(Session(there, lambda: None), facts).weights.shape == (domain.width,)
+
+
+def test_clipped_rows_never_exceed_the_bound_in_higher_precision() -> None:
+    from daskrado.lattice import clip_rows
+
+    draw = np.random.default_rng(0)
+    for width in (1, 7, 300):
+        rows = draw.normal(size=(300, width)) * draw.choice([1e-3, 1.0, 1e12], size=(300, 1))
+        rows[:100] *= (1.7 / np.linalg.norm(rows[:100], axis=1))[:, None]  # at the bound itself
+        clipped = clip_rows(np.asfortranarray(rows), 1.7).astype(np.longdouble)
+        assert np.sqrt((clipped**2).sum(axis=1)).max() <= np.longdouble(1.7)
