@@ -99,7 +99,13 @@ class Passes:
         """Passes over another lake of the same Domain, on the same workers."""
         key = SignatureKey.from_seed(1)
         return open_passes(
-            open_lake(source, self.domain), self.domain, self.lattice, seeded=True, key=key, client=self._client
+            open_lake(source, self.domain),
+            self.domain,
+            self.lattice,
+            seeded=True,
+            by_record=False,
+            key=key,
+            client=self._client,
         )
 
 

@@ -14,7 +14,7 @@ from daskrado.lattice import Lattice
 from daskrado.learners.iterative import GOOD_NORM, Guarantee, Learned, Session, check_worthwhile
 from daskrado.losses import Huber, Loss
 from daskrado.privacy.accountant import ZcdpEvent, zcdp_rho
-from daskrado.privacy.noise import discrete_gaussian
+from daskrado.privacy.noise import MAX_SCALE, discrete_gaussian
 from daskrado.privacy.perturbation import Facts
 from daskrado.statistics.slopes import SLOPE_BITS, SlopeSum
 
@@ -83,6 +83,7 @@ class PrivateGradient:
         """rho-zCDP for all steps together."""
         event = ZcdpEvent(self._rho(facts))
         check_worthwhile(facts)
+        _unit(self.schedule(facts), Lattice(facts.norm_bound))
         theorem = "composed discrete Gaussian mechanisms, optimal zCDP conversion (Canonne, Kamath and Steinke 2020)"
         return Guarantee(event, facts.delta, "noisy gradient", theorem)
 
@@ -109,11 +110,7 @@ class PrivateGradient:
     def learn(self, session: Session, facts: Facts) -> Learned:
         """Descend; the grant is spent before the first draw."""
         plan, lattice = self.schedule(facts), session.passes.lattice
-        if lattice != Lattice(facts.norm_bound):
-            raise UsageError(
-                f"learner gradient needs lattice_bits {Lattice(facts.norm_bound).bits}, got {lattice.bits}"
-            )
-        unit = math.ldexp(1.0, -lattice.bits - SLOPE_BITS)
+        unit = _unit(plan, lattice)
         u, velocity, total = (np.zeros(facts.width) for _ in range(3))
         averaged = max(1, plan.count // 2)
         spent = False
@@ -131,3 +128,14 @@ class PrivateGradient:
                 session.progress(step + 1, plan.count)
         details = {"loss": self.loss.name, "steps": plan.count, "rate": plan.rate, "noise_std_per_step": plan.noise}
         return Learned(total / facts.norm_bound, details)
+
+
+def _unit(plan: Steps, lattice: Lattice) -> float:
+    """What one integer step of a sum of gradients is worth; refused before anything is spent if noise has no room."""
+    unit = math.ldexp(1.0, -lattice.bits - SLOPE_BITS)
+    if plan.noise > MAX_SCALE * unit:
+        raise UsageError(
+            f"noise of {plan.noise:.3g} rows has no room in 64-bit sums: raise epsilon, or lower lattice_bits "
+            f"(now {lattice.bits})"
+        )
+    return unit

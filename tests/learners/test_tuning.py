@@ -82,7 +82,7 @@ def test_the_choice_follows_the_exponential_law() -> None:
         assert law.max() < 0.95
         assert np.ptp(wrong) > 0
         spent: list[int] = []
-        runs = 600
+        runs = 400
         chosen = [
             Tuning(grid).learn(Session(passes, lambda: spent.append(1)), facts).details["place_in_grid"]
             for _ in range(runs)
