@@ -144,7 +144,8 @@ def mixed_epsilon(losses: Losses, rho: float, delta: float) -> float:
         return math.inf
     from daskrado.privacy.curves import zcdp_epsilon
 
-    top = float(losses.values.max()) + zcdp_epsilon(rho, min(level, 0.5))  # enough: then every term is below level
+    # Enough, but for the finite number of orders below: there every term is at most level.
+    top = float(losses.values.max()) + 1.02 * zcdp_epsilon(rho, min(level, 0.5))
     cell = top / _MIXED_CELLS
     index = np.ceil(losses.values / cell).astype(np.int64)
     start = int(index.min())
@@ -153,10 +154,12 @@ def mixed_epsilon(losses: Losses, rho: float, delta: float) -> float:
     steps = np.arange(-int(index.max()), _MIXED_CELLS + 2 - start)
     curve = zcdp_curve(steps.astype(np.float64) * cell, rho)
 
-    def within(at: float) -> bool:
-        return float(np.dot(masses[hit], curve[int(at) - (hit + start) - steps[0]])) <= level
+    def within(at: int) -> bool:
+        return float(np.dot(masses[hit], curve[at - (hit + start) - steps[0]])) <= level
 
     low, high = -1, _MIXED_CELLS + 1
+    if not within(high):
+        return math.inf
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if within(middle) else (middle, high)

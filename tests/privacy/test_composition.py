@@ -152,3 +152,20 @@ def test_a_person_with_several_rows():
     for size in (0, -1, 1.5, 10_001):
         with pytest.raises(UsageError, match="group"):
             group_event(PureEvent(1), size)
+
+
+@pytest.mark.parametrize("epsilon0", [0.01, 1.0, 5.0, 12.0])
+@pytest.mark.parametrize("rho", [1e-4, 0.02, 1.0])
+@pytest.mark.parametrize("delta", [1e-9, 1e-5])
+def test_a_response_with_a_gaussian_is_never_charged_too_little(epsilon0, rho, delta):
+    """The exact hockey stick of one randomised response with one Gaussian, at the epsilon that is reported."""
+    with mpmath.workdps(40):
+        epsilon = mpmath.mpf(float(compose([PureEvent(epsilon0), ZcdpEvent(rho)], delta).epsilon))
+        mu, total = mpmath.sqrt(2 * mpmath.mpf(rho)), mpmath.mpf(0)
+        for sign in (1, -1):
+            chance = 1 / (1 + mpmath.exp(-sign * mpmath.mpf(epsilon0)))
+            x = epsilon - sign * mpmath.mpf(epsilon0)
+            total += chance * (mpmath.ncdf(mu / 2 - x / mu) - mpmath.exp(x) * mpmath.ncdf(-mu / 2 - x / mu))
+        assert total <= delta
+        plain = compose([ZcdpEvent(rho)], delta).epsilon + epsilon0
+        assert float(epsilon) <= plain * (1 + 1e-9)
