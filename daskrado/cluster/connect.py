@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -93,6 +94,8 @@ def _slurm(config: ClusterConfig) -> Iterator[Client]:
         raise UsageError("kind slurm needs dask-jobqueue: pip install 'daskrado[cluster]'") from None
     if config.require_encryption and not config.encrypted:
         raise UsageError("require_encryption with slurm needs tls_ca_file, tls_client_cert and tls_client_key")
+    if shutil.which("sbatch") is None:
+        raise ClusterError("SLURM: there is no sbatch on the PATH; run this on a login node of the cluster")
     job, jobs = config.slurm, config.workers or 1
     with _settings(config):
         try:

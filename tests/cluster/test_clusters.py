@@ -242,8 +242,11 @@ def test_local_workers_can_be_encrypted(clinic: Clinic) -> None:
         assert client.submit(sum, [1, 2]).result() == 3
 
 
-def test_waiting_for_slurm_workers_is_bounded_and_missing_parts_are_named(clinic: Clinic) -> None:
-    if shutil.which("sbatch"):
-        pytest.skip("SLURM is installed here; the real test covers it")
-    with pytest.raises(ClusterError, match="SLURM"):
-        baseline(clinic, ClusterConfig(kind="slurm", no_workers_timeout=3))
+def test_slurm_needs_a_login_node_and_encryption_needs_certificates(
+    clinic: Clinic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ClusterError, match="no sbatch on the PATH"):
+        baseline(clinic, ClusterConfig(kind="slurm"))
+    with pytest.raises(UsageError, match="require_encryption with slurm needs"):
+        baseline(clinic, ClusterConfig(kind="slurm", require_encryption=True))

@@ -213,6 +213,7 @@ def test_a_file_that_changes_during_a_run_is_named_and_nothing_is_charged(
     with pytest.raises(DataError, match=r"part-00002\.parquet: changed or vanished"):
         fit(tmp_path / "lake", domain, workers=0, output=tmp_path / "out", progress=change)
     assert states(own_ledger) == ["void"]
+    assert list(own_ledger.with_name(own_ledger.name + ".runs").iterdir()) == []  # nothing to resume
     assert not [p for p in tmp_path.iterdir() if "out" in p.name]
 
 
