@@ -79,7 +79,7 @@ def kdd() -> tuple[pd.DataFrame, dict[str, list[str]]]:
     """The 10 % file; positive: not a denial of service (a fifth of the rows, as in the paper)."""
     table = _read(data_folder() / "kddcup99" / "kddcup.data_10_percent.gz", names=[f"c{i:02d}" for i in range(42)])
     table["attack"] = np.where(table.pop("c41").isin(DENIAL), "denial", "other")
-    texts = [name for name in table if table[name].dtype == object and name != "attack"]
+    texts = [name for name in table if not pd.api.types.is_numeric_dtype(table[name]) and name != "attack"]
     return table, {name: sorted(table[name].unique()) for name in texts}
 
 
@@ -115,7 +115,7 @@ def diabetes130() -> tuple[pd.DataFrame, dict[str, list[str]]]:
         "diag_3",
     ]
     table = table.drop(columns=dropped)
-    texts = [name for name in table if table[name].dtype == object and name != "label"]
+    texts = [name for name in table if not pd.api.types.is_numeric_dtype(table[name]) and name != "label"]
     table[texts] = table[texts].fillna("missing")
     return table, {name: sorted(table[name].unique()) for name in texts}
 
