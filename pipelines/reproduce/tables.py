@@ -149,7 +149,10 @@ def paper_domain(name: str, table: pd.DataFrame, categories: dict[str, list[str]
 
 
 def public_domain(name: str, table: pd.DataFrame, categories: dict[str, list[str]], *, bins: bool = False) -> Domain:
-    """Public bounds and categories; ``bins`` cuts Adult's numbers at public edges and drops fnlwgt and country."""
+    """Public bounds and categories; ``bins`` cuts Adult's numbers at public edges and drops fnlwgt and education.
+
+    Elsewhere the next power of 10 above a column's values stands in for a bound that its owner would declare.
+    """
     label, positive, negative = LABELS[name]
     columns: dict[str, Any] = {}
     for column in table:
