@@ -16,7 +16,9 @@ from daskrado.commands.shared import progress_bar
 )
 @click.option("--names", default=None, help="Column names, separated by commas, instead of a header's.")
 @click.option("--delimiter", default=",", show_default=True)
-@click.option("--missing", multiple=True, help="A mark of a missing value (repeatable); '' and '?' by default.")
+@click.option(
+    "--missing", multiple=True, help="A mark of a missing value (repeatable), beside an empty field; '?' by default."
+)
 @click.option("--skip-lines", type=int, default=0, help="Lines to leave out before the header.")
 @click.option("--encoding", default="utf8", show_default=True)
 @click.option("--member", default=None, help="The file to read inside a zip archive.")
@@ -58,7 +60,7 @@ def ingest(
         header=not no_header,
         names=tuple(name.strip() for name in names.split(",")) if names else (),
         delimiter="\t" if delimiter == "\\t" else delimiter,
-        missing=missing or ("", "?"),
+        missing=("", *missing) if missing else ("", "?"),
         skip_lines=skip_lines,
         encoding=encoding,
         member=member,

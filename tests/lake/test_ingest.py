@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -159,6 +161,24 @@ def test_what_is_asked_wrongly_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="other columns"):
         ingest([*source, str(tmp_path / "u.csv")], str(tmp_path / "x"))
     assert not (tmp_path / "x").exists()
+
+
+def test_ingestion_from_the_command_line(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("1;north;NA\n2;south;\n3;north;4\n")
+    options = ["--no-header", "--names", "n,site,x", "--delimiter", ";", "--missing", "NA", "--by", "site"]
+    words = ["ingest", str(tmp_path / "t.csv"), *options, "--out", str(tmp_path / "lake")]
+    command = [sys.executable, "-c", "from daskrado.cli import main; main()", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "3 rows in 2 files; n int64, site string, x int64" in done.stdout
+    found = {f.hive: pq.ParquetFile(f.path).read().to_pydict() for f in find_files(tmp_path / "lake")}
+    assert found == {
+        (("site", "north"),): {"n": [1, 3], "x": [None, 4]},
+        (("site", "south"),): {"n": [2], "x": [None]},
+    }
+    again = subprocess.run(command, capture_output=True, text=True)
+    assert again.returncode == 2
+    assert again.stderr.startswith("daskrado: error: ")
+    assert "--overwrite" in again.stderr
 
 
 def test_a_lake_that_is_being_written_is_refused(tmp_path: Path) -> None:
