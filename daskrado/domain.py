@@ -232,13 +232,17 @@ class Domain(Frozen):
 
     def digest(self) -> str:
         """A hash that two parties compare to know they mean the same Domain, with features in the same order."""
-        text = json.dumps(self.model_dump(mode="json"), separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()
+        return canonical_digest(self.model_dump(mode="json"))
 
     @classmethod
     def load(cls, path: str | Path) -> Domain:
         """Read and validate a YAML file."""
         return parse(cls, read_yaml(path), str(path))
+
+
+def canonical_digest(content: Any) -> str:
+    """The hash of plain JSON values, their keys in the order given."""
+    return hashlib.sha256(json.dumps(content, separators=(",", ":")).encode()).hexdigest()
 
 
 def read_yaml(path: str | Path) -> Any:

@@ -8,6 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from daskrado.cluster import ClusterConfig
 from daskrado.domain import BooleanColumn, Domain, Frozen, NumericColumn
+from daskrado.errors import UsageError
 from daskrado.relations import Relation
 from daskrado.runs.pipeline import Budget, LedgerConfig, Protect, RadoBoostChoice, checked_lake, loaded_domain
 from daskrado.runs.pipeline import RadoMomentsChoice as MomentsChoice
@@ -55,7 +56,10 @@ class SummedSet(_Set):
             raise ValueError("give protect and budget, or write private: false for plain rados that protect nobody")
         if self.protect is not None and self.seed is not None and self.protect.relation is Relation.ADD_REMOVE:
             raise ValueError("public signatures by position shift when a row is added: drop seed under add_remove")
-        self.build(1)
+        try:
+            self.build(1)
+        except UsageError as error:
+            raise ValueError(f"set {self.name!r}: {error}") from error
         return self
 
     @property
@@ -167,7 +171,7 @@ class RadosPipeline(Frozen):
     lake: Any
     domain: Domain
     output: str
-    sets: tuple[RadoSetChoice, ...] = Field(min_length=1)
+    sets: tuple[RadoSetChoice, ...]
     accept_no_privacy: bool = False
     ledger: LedgerConfig = LedgerConfig()
     lattice_bits: int | None = Field(default=None, ge=4, le=26)
@@ -178,6 +182,8 @@ class RadosPipeline(Frozen):
 
     @model_validator(mode="after")
     def _check(self) -> RadosPipeline:
+        if not self.sets:
+            raise ValueError("sets: the list is empty; name at least one set")
         names = [item.name for item in self.sets]
         if len(set(names)) < len(names):
             raise ValueError(f"sets: the name {next(n for n in names if names.count(n) > 1)!r} is given twice")

@@ -9,7 +9,7 @@ from daskrado.audit.reconstruction import recoverable
 from daskrado.bounds.dp_feat import Marginal
 from daskrado.errors import UsageError
 from daskrado.lattice import Lattice
-from daskrado.privacy.accountant import ApproximateEvent, Event, PureEvent, compose, zcdp_rho
+from daskrado.privacy.accountant import MAX_DELTA, ApproximateEvent, Event, PureEvent, compose, zcdp_rho
 from daskrado.privacy.mechanisms import Mechanism, Target, mechanism
 from daskrado.runs.pipeline import Budget, Protect
 from daskrado.runs.rados.pipeline import (
@@ -120,6 +120,8 @@ def _noisy_edges(item: NoisyEdgesSet, width: int, norm_bound: float) -> SetPlan:
     """
     budget, units = item.budget, item.protect.rows_per_unit
     lost = (1 + math.exp(budget.epsilon)) * width * units * TABLE_ERROR
+    if lost > float(MAX_DELTA) / 2:
+        raise UsageError(f"set {item.name!r}: epsilon {budget.epsilon:g} is too large for noise on rows; lower it")
     if lost > budget.delta / 2:
         raise UsageError(
             f"set {item.name!r}: the row noise is exact to {lost:.2g} in delta at this epsilon and width; "
