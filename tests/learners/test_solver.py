@@ -69,6 +69,16 @@ def test_agrees_with_scikit_learn(ridge: float, newton: bool, monkeypatch: pytes
     assert found.certified
 
 
+def test_a_first_guess_from_fewer_rows_changes_the_way_and_not_the_minimiser() -> None:
+    table = frame(20_000)
+    found = solve(table, Logistic(), 1e-5, len(table))
+    x, y = encoded(table, domain_of())
+    peer = LogisticRegression(C=1 / (len(table) * 1e-5), fit_intercept=False, tol=1e-14, solver="newton-cholesky")
+    np.testing.assert_allclose(found.weights, peer.fit(x, y).coef_[0], atol=1e-6)
+    assert found.certified
+    assert found.rows == 20_000
+
+
 @pytest.mark.parametrize("loss", [Logistic(), Huber(0.5), Huber(0.05), SmoothHinge(0.5), Square()], ids=repr)
 @pytest.mark.parametrize("newton", [True, False])
 def test_the_certificate_holds_in_higher_precision(loss: Loss, newton: bool, monkeypatch: pytest.MonkeyPatch) -> None:
