@@ -21,7 +21,7 @@ _CACHE_ROWS = 4096  # margins, slopes and products of so many rows stay in the p
 class RiskSum(Additive):
     """Sum over rows of loss(y w.x), of slope(y w.x) y x and, if ``second``, of curvature(y w.x) x x'.
 
-    ``every`` takes only one row in so many of each block, by position. Float64, merged in a fixed tree over partitions:
+    ``every`` takes only one row in so many of each block, by position. Float64, merged in a fixed tree:
     the same lake and partitions give the same bits on any cluster.
     """
 
