@@ -111,8 +111,6 @@ _HALVES = ("signing", "agreement")
 
 
 def _curves() -> tuple[Any, Any]:
-    try:
-        from cryptography.hazmat.primitives.asymmetric import ed25519, x25519
-    except ImportError:
-        raise UsageError("sites and studies need the package cryptography: pip install 'daskrado[cluster]'") from None
+    from cryptography.hazmat.primitives.asymmetric import ed25519, x25519
+
     return x25519, ed25519
