@@ -106,7 +106,7 @@ def label_statement(
         accountant=total.method,
         assumptions=(
             "all features, which rows have a label, and the number of rows are public",
-            f"no {unit} has more than {rows_per_unit} row(s) in the lake",
+            f"a protected unit ({unit}) has at most {rows_per_unit} row(s) in the lake",
             *assumptions,
         ),
     )

@@ -123,7 +123,7 @@ def statement_of(
         theorem=theorem,
         accountant=accountant,
         assumptions=(
-            f"no {protect.unit} has more than {protect.rows_per_unit} row(s) in the lake",
+            f"a protected unit ({protect.unit}) has at most {protect.rows_per_unit} row(s) in the lake",
             "the Domain (bounds, categories, bins) was not chosen by looking at this lake's rows",
         ),
     )

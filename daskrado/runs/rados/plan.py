@@ -170,7 +170,7 @@ def _statement(
 ) -> PrivacyStatement:
     total = compose(events, budget.delta if approximate else 0)
     said = [
-        f"no {protect.unit} has more than {protect.rows_per_unit} row(s) in the lake",
+        f"a protected unit ({protect.unit}) has at most {protect.rows_per_unit} row(s) in the lake",
         "the Domain (bounds, categories, norm bound) was not chosen by looking at this lake's rows",
     ]
     unit = protect.unit

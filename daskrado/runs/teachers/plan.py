@@ -70,7 +70,7 @@ def with_refusals(pipeline: TeachersPipeline, error: float) -> int:
 def _statement(pipeline: TeachersPipeline, mechanism: Answering) -> PrivacyStatement:
     protect = pipeline.protect
     said = [
-        f"no {protect.unit} has more than {protect.rows_per_unit} row(s) in the lake"
+        f"a protected unit ({protect.unit}) has at most {protect.rows_per_unit} row(s) in the lake"
         if pipeline.shard_by != "unit"
         else f"the id column names {protect.unit}: all of its rows have the same id",
         "the Domain (bounds, categories, norm bound) was not chosen by looking at this lake's rows",
