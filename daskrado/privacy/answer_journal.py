@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -17,7 +18,7 @@ from daskrado.errors import LedgerError, UsageError
 _SCHEMA = "daskrado.answers/1"
 
 
-class Closable:
+class Closable(ABC):
     """Something that is closed at the end of a ``with`` block."""
 
     def __enter__(self) -> Self:
@@ -26,9 +27,9 @@ class Closable:
     def __exit__(self, *details: object) -> None:
         self.close()
 
+    @abstractmethod
     def close(self) -> None:
         """Let go of what is held."""
-        raise NotImplementedError
 
 
 class Journal(Closable):
