@@ -405,13 +405,6 @@ def test_no_total_can_leave_int64(parties: Parties) -> None:
     assert parties.states("east") == []
 
 
-def test_without_cryptography_one_line_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.asymmetric", None)
-    with pytest.raises(UsageError, match=r"pip install 'daskrado\[cluster\]'"):
-        join(tmp_path / "box", site="east", keys=tmp_path / "keys")
-    assert not (tmp_path / "box").exists()
-
-
 def test_other_relations_keep_public_parts_exact(parties: Parties) -> None:
     """Under replace_one the count is public: every site sends it without noise, and the total has it exactly."""
     terms = {**DISTRIBUTED, "protect": {"relation": "replace_one", "unit": "one patient"}}
