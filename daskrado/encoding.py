@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from daskrado import loops
 from daskrado.domain import BooleanColumn, CategoricalColumn, Domain, NumericColumn, Scalar
 from daskrado.kernels import fourier_features
 
@@ -109,7 +110,7 @@ class EncodedTable:
             piece = self._values[name][start:stop]
             if isinstance(column, NumericColumn) and column.bins is None:
                 scale_column(column, piece, rows[:, at])
-                _check_finite(self, name, piece, self._values[name])
+                _check_finite(self, name, piece)
                 at += 1
             elif isinstance(column, BooleanColumn):
                 rows[:, at] = piece
@@ -132,11 +133,7 @@ def scale_column(column: NumericColumn, values: NDArray[Any], out: NDArray[np.fl
         np.log1p(np.maximum(values, lower), out=out)
         lower, upper = float(np.log1p(lower)), float(np.log1p(upper))
         values = out
-    with np.errstate(over="ignore"):  # beyond the bounds anyway
-        np.multiply(values, 2.0 / (upper - lower), out=out)
-    if upper + lower:
-        out -= (upper + lower) / (upper - lower)
-    np.clip(out, -1.0, 1.0, out=out)
+    loops.scale(values, 2.0 / (upper - lower), (upper + lower) / (upper - lower), out)
 
 
 def needed_columns(domain: Domain, *, label: bool = True, ids: bool = False) -> list[str]:
@@ -159,14 +156,15 @@ def encode_table(
     out = EncodedTable(domain, table.num_rows)
     for name, column in domain.columns.items():
         data = _flat(table.column(name))
-        out._nulls[name] = nulls = _null_mask(data)
-        if column.fill is None and nulls.any():
+        if column.fill is not None:
+            out._nulls[name] = _null_mask(data)
+        elif data.null_count:
             out.problems.append(Problem(name, "null, and its null policy is error"))
             continue
         if isinstance(column, NumericColumn):
             _numeric(out, name, column, data)
         elif isinstance(column, BooleanColumn):
-            filled = data.fill_null(bool(column.fill)) if nulls.any() and not _all_null(data) else data
+            filled = data.fill_null(bool(column.fill)) if data.null_count and not _all_null(data) else data
             truth = np.full(out.length, bool(column.fill)) if _all_null(data) else _to_numpy(filled).astype(bool)
             out._values[name] = np.where(truth, 1.0, -1.0)
         else:
@@ -201,8 +199,8 @@ def _to_numpy(data: pa.Array) -> NDArray[Any]:
 def _numeric(out: EncodedTable, name: str, column: NumericColumn, data: pa.Array) -> None:
     if pa.types.is_decimal(data.type):
         data = data.cast(pa.float64())
-    nulls = out._nulls[name]
-    if nulls.any():
+    if data.null_count:
+        nulls = out._nulls[name]
         values = np.full(out.length, float(column.fill or 0.0))
         if not _all_null(data):
             values[~nulls] = _to_numpy(data.drop_null())
@@ -211,24 +209,20 @@ def _numeric(out: EncodedTable, name: str, column: NumericColumn, data: pa.Array
     # Always float64: a row must be encoded alike whatever its neighbours in the file look like.
     values = values.astype(np.float64, copy=False)
     if column.bins is not None:
-        _check_finite(out, name, values, values)
+        _check_finite(out, name, values)
         out._values[name] = np.digitize(values, column.bins).astype(np.int32)
     else:
         out._values[name] = values
 
 
-def _check_finite(out: EncodedTable, name: str, piece: NDArray[Any], column: NDArray[Any]) -> None:
-    """One dot product tells whether a piece may hold NaN or infinity; only then are its values looked at."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        fine = np.isfinite(np.dot(piece, piece))
-    if not fine and not np.isfinite(column).all():
+def _check_finite(out: EncodedTable, name: str, values: NDArray[Any]) -> None:
+    if not loops.finite(values):
         problem = Problem(name, "NaN or infinite")
         if problem not in out.problems:
             out.problems.append(problem)
 
 
 def _categorical(out: EncodedTable, name: str, column: CategoricalColumn, data: pa.Array) -> None:
-    nulls = out._nulls[name]
     values = list(column.values)
     if _all_null(data):
         index = np.full(out.length, -1, dtype=np.int32)
@@ -239,8 +233,8 @@ def _categorical(out: EncodedTable, name: str, column: CategoricalColumn, data: 
             return
         found = pc.index_in(data, value_set=wanted)
         index = _to_numpy(found.fill_null(-1)).astype(np.int32)
-    if nulls.any():
-        index[nulls] = values.index(column.fill) if column.fill in values else -1
+    if data.null_count:
+        index[out._nulls[name]] = values.index(column.fill) if column.fill in values else -1
     unknown = index < 0
     if not column.other and unknown.any():
         out.problems.append(Problem(name, f"outside {values}, and the Domain declares no other"))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from daskrado import loops
 from daskrado.errors import UsageError
 
 INT64_ROOM = 2**62  # half of int64: the other half is left to noise
@@ -45,8 +46,8 @@ class Lattice:
         """
         scale = _inward(rows, self.norm_bound)
         scale *= math.ldexp(1.0, self.bits)
-        rows *= scale[:, None]
-        np.trunc(rows, out=rows)
+        for feature in range(rows.shape[1]):
+            loops.to_grid(rows[:, feature], scale)
         return rows
 
     def guard(self, rows: int, largest_per_row: int) -> None:
@@ -76,8 +77,6 @@ def _inward(rows: NDArray[np.float64], norm_bound: float) -> NDArray[np.float64]
 def row_norms(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     """Euclidean norm of each row, feature by feature: element-wise operations round alike on every processor."""
     square = np.zeros(len(rows))
-    term = np.empty(len(rows))
     for feature in range(rows.shape[1]):
-        np.multiply(rows[:, feature], rows[:, feature], out=term)
-        square += term
+        loops.add_squares(rows[:, feature], square)
     return np.sqrt(square, out=square)

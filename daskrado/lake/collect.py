@@ -22,6 +22,7 @@ from daskrado.lake.partial import CHUNK_ROWS, Job, Partial, RowStore, Share, mer
 from daskrado.lake.scan import Lake, open_lake
 from daskrado.lake.seeds import SignatureKey
 from daskrado.lattice import Lattice
+from daskrado.loops import REPAID_CELLS
 from daskrado.statistics.base import Additive, Rows, Statistic, Summary
 
 __all__ = ["CHUNK_ROWS", "Partial", "Passes", "Share", "collect", "open_passes"]
@@ -131,7 +132,8 @@ def open_passes(
     """
     statistic = _Nothing(domain.width)
     records = seeded and domain.id is not None if by_record is None else by_record
-    job = Job(statistic, domain, lattice, secrets.token_hex(8), by_record=records, seeded=seeded)
+    compiled = lake.rows * domain.width >= REPAID_CELLS
+    job = Job(statistic, domain, lattice, secrets.token_hex(8), by_record=records, seeded=seeded, compiled=compiled)
     if placed:
         job = replace(job, rows=lake.rows)
     secret = key or SignatureKey.secret()

@@ -14,6 +14,7 @@ from daskrado.encoding import EncodedTable, encode_groups, encode_table, needed_
 from daskrado.errors import DataError
 from daskrado.lake.seeds import position_seeds, record_seeds
 from daskrado.lattice import Lattice, clip_rows
+from daskrado.loops import compile_loops
 from daskrado.statistics.base import Additive, Place, Rows
 
 CHUNK_ROWS = 32_768  # encoded rows held at once by a task
@@ -45,6 +46,7 @@ class Job:
     seeded: bool
     share: Share | None = None
     rows: int | None = None  # of the lake, for sums that go by position
+    compiled: bool = False  # the lake is large enough to repay compiling the inner loops
 
     def partial(self, rows: Rows) -> NDArray[Any]:
         """The statistic of a block, or of its rows in the share."""
@@ -111,6 +113,8 @@ def partition_partial(
     job: Job, partition: Any, material: bytes, content: Any, first: int, store: RowStore
 ) -> Partial:
     """The statistic of one partition, ``first`` rows into the lake: a pure function of its rows and the key."""
+    if job.compiled:
+        compile_loops()
     use, groups = job.statistic.label_use, job.statistic.grouped_by
     on_grid = job.statistic.on_grid
     form = f"{partition.identity} {use} {on_grid} {groups and groups.column}"  # rows in another form are other rows

@@ -9,10 +9,10 @@ import hashlib
 import secrets
 
 import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
 from daskrado.statistics.rados import mix
-from daskrado.statistics.subsets import stream
 
 
 class SignatureKey:
@@ -43,12 +43,14 @@ class SignatureKey:
 
 
 def position_seeds(key: bytes, partition: str, start: int, rows: int) -> NDArray[np.uint64]:
-    """One seed per row from the partition's name and the block's first row.
+    """One seed per row: an AES-256 key stream under a key made from the partition's name and the block's first row.
 
     Under add/remove this is sound only for a secret, fresh key: with a public key a removed row would shift the
     signatures of all later ones.
     """
-    return stream(key, f"{partition}\0{start}").random_raw(rows)
+    digest = hashlib.blake2b(f"{partition}\0{start}".encode(), key=key, digest_size=48).digest()
+    cipher = Cipher(algorithms.AES(digest[:32]), modes.CTR(digest[32:]))
+    return np.frombuffer(cipher.encryptor().update(bytes(8 * rows)), dtype="<u8")
 
 
 def record_seeds(key: bytes, ids: NDArray[np.uint64] | NDArray[np.object_]) -> NDArray[np.uint64]:

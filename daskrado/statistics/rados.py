@@ -17,6 +17,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from daskrado import loops
 from daskrado.errors import UsageError
 from daskrado.lattice import Lattice
 from daskrado.relations import Relation, Sensitivity
@@ -182,21 +183,20 @@ class HadamardRados(Statistic):
         """The sketch, transposed: one row per feature, one column per bucket."""
         return (Block("sketch", (self.width, self.count)),)
 
-    def signatures(self, seeds: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Bucket and sign of each row."""
-        signs = 1.0 - 2.0 * (seeds & np.uint64(1)).astype(np.float64)
+    def cells(self, seeds: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """The bucket of each row, plus N where its sign is -1: sums of both signs are kept apart, then subtracted."""
         first = 0 if self.bucket_zero else 1
         # The high 32 bits as a fraction, times the number of buckets: uniform up to 2**-32 of it.
-        buckets = (seeds >> np.uint64(32)) * np.uint64(self.count - first) >> np.uint64(32)
-        return buckets.astype(np.int64) + first, signs
+        cells = (seeds >> np.uint64(32)) * np.uint64(self.count - first) >> np.uint64(32)
+        cells += np.uint64(first) + (seeds & np.uint64(1)) * np.uint64(self.count)
+        return cells.view(np.int64)
 
     def partial(self, rows: Rows) -> IntVector:
         """One scatter-add per row, on whole numbers."""
-        buckets, signs = self.signatures(_seeds(rows))
-        cells = buckets + self.count * (signs < 0)  # plus and minus apart: no multiplication by the sign
+        cells = self.cells(_seeds(rows))
         sketch = np.empty((self.width, self.count), dtype=np.int64)
         for feature in range(self.width):  # column by column: rows.x is column-major
-            sums = np.bincount(cells, weights=rows.x[:, feature], minlength=2 * self.count)
+            sums = loops.sums(rows.x[:, feature], cells, 2 * self.count)
             np.subtract(sums[: self.count], sums[self.count :], out=sketch[feature], casting="unsafe")
         sketch[:, 0] += (rows.y.astype(np.float64) @ rows.x).astype(np.int64)
         return sketch.ravel()
