@@ -16,8 +16,6 @@ from daskrado.release import Release
 
 Vector = NDArray[np.float64]
 
-_ENOUGH = 10  # rados for each feature
-
 
 @dataclass(frozen=True)
 class RadoMoments:
@@ -25,8 +23,12 @@ class RadoMoments:
 
     log E exp(-theta pi) = -theta mean + theta' Cov theta / 2 - ...: this minimises the first two cumulants of the
     rado risk. It does not see the separability of a finite rado set, which drives the risk itself to 0, and is far
-    more accurate than boosting from the same rados. Noise on the rados acts as a ridge of its own. By default the
-    ridge is 0, or (d / n)^2 where there are fewer than ten rados for each feature, too few for a good covariance.
+    more accurate than boosting from the same rados. By default the ridge is the one that Ledoit and Wolf's shrinkage
+    of the covariance amounts to: it follows from the rados alone and vanishes as their number grows.
+
+    Reference
+        Cumulants: ours. Ledoit and Wolf (2004), A well-conditioned estimator for large-dimensional covariance
+        matrices, lemma 3.3 and section 3.3.
     """
 
     ridge: float | None = None
@@ -49,8 +51,7 @@ class RadoMoments:
         mean = rados.mean(axis=0)
         centred = rados - mean
         values, vectors = np.linalg.eigh(centred.T @ centred / (count - 1))
-        few = count < _ENOUGH * width
-        ridge = self.ridge if self.ridge is not None else (width / count) ** 2 if few else 0.0
+        ridge = _shrinkage_ridge(centred) if self.ridge is None else self.ridge
         values = np.maximum(values, 0.0)
         values += ridge * float(values.mean())
         # Directions in which the rados do not vary get no weight instead of a division by zero.
@@ -63,6 +64,19 @@ class RadoMoments:
             "ridge": ridge,
         }
         return vectors @ (inverse * (vectors.T @ mean)), details
+
+
+def _shrinkage_ridge(centred: Vector) -> float:
+    """s / (1 - s), where (1 - s) Cov + s v I is Ledoit and Wolf's estimate: the same matrix up to a factor."""
+    count, width = centred.shape
+    covariance = centred.T @ centred / count
+    square = float((covariance**2).sum())
+    spread = square / width - (float(np.trace(covariance)) / width) ** 2
+    if spread <= 0.0:
+        return 0.0
+    fourth = float(((centred**2).sum(axis=1) ** 2).sum()) / count
+    shrinkage = min(max(fourth - square, 0.0) / (count * width) / spread, 1.0)
+    return float(shrinkage / max(1.0 - shrinkage, 1e-9))
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from scipy.optimize import minimize
 
 from daskrado.bounds.rado_risk import all_rados, log_exponential_risk, logistic_risk
 from daskrado.errors import UsageError
-from daskrado.learners import RadoMoments, RadoNewton
+from daskrado.learners import RadoBoost, RadoMoments, RadoNewton
 
 
 def some_edges(m: int = 9, d: int = 3, seed: int = 0) -> np.ndarray:
@@ -37,10 +37,68 @@ def test_ridge_and_flat_directions() -> None:
     assert details["flat_directions"] == 2
     ridged, _ = RadoMoments(ridge=1.0).learn(rados)
     assert ridged[0] == pytest.approx(2.5 / (3.5 + 3.5 / 3))
-    by_default, _ = RadoMoments().learn(rados)  # 3 features from 6 rados: a quarter of the mean variance
-    assert by_default[0] == pytest.approx(2.5 / (3.5 + 0.25 * 3.5 / 3))
     with pytest.raises(UsageError, match="at least 2 rados"):
         RadoMoments().learn(rados[:1])
+
+
+@pytest.mark.parametrize(("count", "width"), [(12, 3), (40, 60), (500, 8)])
+def test_the_default_ridge_is_the_shrinkage_of_ledoit_and_wolf(count: int, width: int) -> None:
+    from sklearn.covariance import ledoit_wolf
+
+    rados = np.random.default_rng(width).normal(size=(count, width)) * np.arange(1, width + 1) + 3
+    theta, details = RadoMoments().learn(rados)
+    covariance, shrinkage = ledoit_wolf(rados)
+    assert details["ridge"] == pytest.approx(shrinkage / max(1 - shrinkage, 1e-9))
+    expected = np.linalg.solve(covariance, rados.mean(axis=0))
+    assert theta / np.linalg.norm(theta) == pytest.approx(expected / np.linalg.norm(expected), abs=1e-6)
+
+
+def test_alike_in_all_directions_needs_no_ridge() -> None:
+    corners = np.array([[3.0, 4.0], [3.0, 2.0], [1.0, 4.0], [1.0, 2.0]])
+    theta, details = RadoMoments().learn(corners)
+    assert details["ridge"] == 0.0
+    assert theta == pytest.approx(np.array([2.0, 3.0]) * 3 / 4)
+
+
+def problem(name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Six kinds of classification problem: one real, five drawn from a public seed."""
+    if name == "breast cancer":
+        from sklearn.datasets import load_breast_cancer
+
+        x, y = load_breast_cancer(return_X_y=True)
+        return (x - x.mean(axis=0)) / x.std(axis=0), 2.0 * y - 1
+    draw = np.random.default_rng(17)
+    x = draw.normal(size=(4000, 20))
+    if name == "correlated":
+        x = x @ (np.eye(20) + 0.6 * draw.normal(size=(20, 20)))
+    elif name == "sparse binary":
+        x = np.where(draw.random(x.shape) < 0.1, 1.0, 0.0)
+    elif name == "heavy tails":
+        x = draw.standard_t(3, size=x.shape)
+    truth = draw.normal(size=20)
+    score = x @ truth / np.std(x @ truth)
+    y = np.sign(score + 0.4 * draw.normal(size=len(x)) - (1.0 if name == "imbalanced" else 0.0))
+    return (x - x.mean(axis=0)) / x.std(axis=0), y
+
+
+@pytest.mark.parametrize(
+    "name", ["breast cancer", "isotropic", "correlated", "sparse binary", "heavy tails", "imbalanced"]
+)
+def test_better_than_boosting_from_the_same_rados(name: str) -> None:
+    """Mean test error over five splits, both from the same i.i.d. rados, boosting kept by rado risk."""
+    x, y = problem(name)
+    mistakes = np.zeros(2)
+    for split in range(5):
+        draw = np.random.default_rng(100 + split)
+        order = draw.permutation(len(y))
+        test, train = order[: len(y) // 5], order[len(y) // 5 :]
+        count = min(1000, len(train) // 2)
+        members = draw.random((count, len(train))) < 0.5
+        rados = members.astype(float) @ (x[train] * y[train, None])
+        for place, learner in enumerate((RadoMoments(), RadoBoost(rounds=1000, clamp=0.8))):
+            theta = learner.learn(rados)[0]
+            mistakes[place] += np.mean(y[test] * (x[test] @ theta) <= 0) / 5
+    assert mistakes[0] < mistakes[1]
 
 
 @pytest.mark.parametrize("ridge", [0.05, 1.0, 20.0])
