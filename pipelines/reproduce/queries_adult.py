@@ -1,10 +1,11 @@
 """Counting queries on Adult: private multiplicative weights beside plain noise on each answer, at the same budget.
 
 Random marginals of three columns of a declared universe; errors in rows against the true counts, 45,222 rows, one
-record replaced, delta = 1e-6. Plain noise is composed optimally over the number of queries (Laplace) or in zCDP
-(Gaussian); "cells" is Laplace noise on every cell of the universe once, summed for each query.
+record replaced, delta = 1e-6, mean over several engines, each with its own questions. Plain noise is composed
+optimally over the number of queries (Laplace) or in zCDP (Gaussian); "cells" is Laplace noise on every cell of the
+universe once, summed for each query.
 
-python pipelines/reproduce/queries_adult.py [--json] [--epsilon E] [--updates T] [--counts 1000,10000] [--large]
+python pipelines/reproduce/queries_adult.py [--epsilon E] [--updates T] [--counts 1000,10000] [--runs 5] [--large]
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -26,12 +28,14 @@ from daskrado.privacy.accountant import PureEvent, affordable, exact_epsilon, zc
 from daskrado.privacy.noise import discrete_gaussian, discrete_laplace
 from daskrado.privacy.sparse_vector import largest_fraction
 from daskrado.runs.measure.queries import QueriesPipeline, open_queries
+from daskrado.statistics.universe import Universe
 
 DELTA = 1e-6
 NAMES = ["age", "workclass", "fnlwgt", "education", "education_num", "marital", "occupation", "relationship", "race"]
 NAMES += ["sex", "gain", "loss", "hours", "country", "income"]
 SMALL = ("age", "workclass", "education", "relationship", "sex", "income")  # 16,128 cells
-LARGE = ("age", "workclass", "education", "relationship", "marital", "race", "sex", "income")  # 564,480 cells
+LARGE = ("age", "hours", "workclass", "education", "relationship", "marital", "race", "sex", "income")  # 1,128,960
+BINS = {"age": [25, 35, 45, 55, 65], "hours": [40]}
 
 
 def adult(folder: Path) -> pd.DataFrame:
@@ -49,9 +53,10 @@ def adult(folder: Path) -> pd.DataFrame:
 def domain_of(frame: pd.DataFrame) -> Domain:
     """The published codebook of Adult: its categories are public."""
     columns: dict[str, object] = {
-        "age": {"kind": "numeric", "lower": 17, "upper": 90, "bins": [25, 35, 45, 55, 65]},
+        "age": {"kind": "numeric", "lower": 17, "upper": 90, "bins": BINS["age"]},
+        "hours": {"kind": "numeric", "lower": 1, "upper": 99, "bins": BINS["hours"]},
     }
-    for name in LARGE[1:-1]:
+    for name in LARGE[2:-1]:
         columns[name] = {"kind": "categorical", "values": sorted(frame[name].unique()), "other": False}
     label = {"column": "income", "positive": ">50K", "negative": "<=50K"}
     return parse(Domain, {"label": label, "columns": columns, "norm_bound": 4.0}, "adult")
@@ -77,7 +82,7 @@ def summary(errors: np.ndarray) -> dict[str, float]:
 
 def measure(
     frame: pd.DataFrame, columns: tuple[str, ...], epsilon: float, updates: int, count: int, seed: int
-) -> dict[str, object]:
+) -> dict[str, Any]:
     domain = domain_of(frame)
     with tempfile.TemporaryDirectory() as folder:
         pipeline = parse(
@@ -125,29 +130,45 @@ def measure(
     return {"queries": count, "epsilon": epsilon, "errors": errors, "seconds": round(seconds, 1), **facts}
 
 
-def codes(frame: pd.DataFrame, universe: object) -> list[np.ndarray]:
-    found = [np.digitize(frame["age"], [25, 35, 45, 55, 65])]
-    for axis in universe.axes[1:]:  # type: ignore[attr-defined]
-        found.append(pd.Categorical(frame[axis.name], list(axis.values)).codes.astype(int))
-    return found
+def codes(frame: pd.DataFrame, universe: Universe) -> list[np.ndarray]:
+    return [
+        np.digitize(frame[axis.name], BINS[axis.name])
+        if axis.name in BINS
+        else pd.Categorical(frame[axis.name], list(axis.values)).codes.astype(int)
+        for axis in universe.axes
+    ]
+
+
+def averaged(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """Mean of every figure over the runs, and the standard deviation of the mean errors."""
+    names = runs[0]["errors"]
+    errors = {
+        name: {
+            **{key: round(float(np.mean([run["errors"][name][key] for run in runs])), 1) for key in names[name]},
+            "std_of_mean": round(float(np.std([run["errors"][name]["mean"] for run in runs], ddof=1)), 1),
+        }
+        for name in names
+    }
+    used = [run["updates_used"] for run in runs]
+    return {**runs[0], "errors": errors, "updates_used": used, "seconds": sum(run["seconds"] for run in runs)}
 
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--json", action="store_true")
+    options.add_argument("--json", action="store_true", help="the default: one JSON object on stdout")
     options.add_argument("--epsilon", type=float, default=1.0)
     options.add_argument("--updates", type=int, default=100)
     options.add_argument("--counts", default="1000,10000")
-    options.add_argument("--large", action="store_true", help="eight columns instead of six")
-    options.add_argument("--seed", type=int, default=1)
+    options.add_argument("--large", action="store_true", help="nine columns instead of six")
+    options.add_argument("--runs", type=int, default=5, help="engines for each setting, at least 2")
     chosen = options.parse_args()
     data = Path(os.environ.get("DASKRADO_DATA", Path(__file__).parents[3] / "shared" / "data"))
     frame = adult(data / "adult")
     found = []
     for count in map(int, chosen.counts.split(",")):
-        found.append(
-            measure(frame, LARGE if chosen.large else SMALL, chosen.epsilon, chosen.updates, count, chosen.seed)
-        )
+        columns = LARGE if chosen.large else SMALL
+        runs = [measure(frame, columns, chosen.epsilon, chosen.updates, count, seed) for seed in range(chosen.runs)]
+        found.append(averaged(runs))
         print(json.dumps(found[-1]), file=sys.stderr)
     print(json.dumps({"rows": len(frame), "results": found}))
 
