@@ -2,7 +2,7 @@
 
     python pipelines/reproduce/teachers.py --json            (needs DASKRADO_DATA; progress on stderr)
 
-Every cell is what one engine would publish with its whole budget. The grid as a whole answers from one set of votes
+Every cell is the mean of what five engines would publish, each with its whole budget. The grid as a whole answers from one set of votes
 many times over and is for comparison on public data only: no private guarantee covers the table itself.
 """
 
@@ -29,6 +29,7 @@ from daskrado.learners.black_box import OwnFactory
 from daskrado.privacy.answers import Name, Terms, answering
 from daskrado.statistics.votes import leaders, margins
 
+ENGINES = 5  # for each cell of the grid
 MECHANISMS: tuple[Name, ...] = ("gaussian", "sparse_vector", "stability")
 
 
@@ -58,26 +59,40 @@ def affordable_refusals(terms: Terms, teachers: int) -> Terms:
 
 
 def cell(problem: Problem, name: Name, terms: Terms, counts: np.ndarray, x: dict[str, np.ndarray]) -> dict[str, Any]:
-    """One engine: answer, score, teach a student."""
-    mechanism = answering(name, terms)
-    labels = mechanism.release(counts)
-    labels = np.concatenate([labels, np.full(len(counts) - len(labels), -2)])
-    truth = problem.truth(problem.public)[: len(labels)]
-    given = labels >= 0
+    """Several engines on the same votes: answer, score, teach a student; means over the engines' noise."""
     row: dict[str, Any] = {
         "mechanism": name,
         "queries": terms.queries,
         "refusals_allowed": terms.refusals if name == "sparse_vector" else None,
-        "answered": round(float(given.mean()), 4),
-        "refused": int((labels == -1).sum()),
-        "error_of_answers": round(float((labels[given] != truth[given]).mean()), 4) if given.any() else None,
-        "misclassified_or_refused": round(float((labels != truth).mean()), 4),
-        "margin_needed": mechanism.needed_margin(),
+        "margin_needed": answering(name, terms).needed_margin(),
     }
+    runs = [one_engine(problem, name, terms, counts, x) for _ in range(ENGINES)]
+    for key in runs[0]:
+        known = [run[key] for run in runs if run[key] is not None]
+        row[key] = round(float(np.mean(known)), 4) if len(known) == ENGINES else None
+    students = [run["student_error"] for run in runs]
+    row["student_std"] = None if row["student_error"] is None else round(float(np.std(students, ddof=1)), 4)
+    return row
+
+
+def one_engine(
+    problem: Problem, name: Name, terms: Terms, counts: np.ndarray, x: dict[str, np.ndarray]
+) -> dict[str, float | None]:
+    labels = answering(name, terms).release(counts)
+    labels = np.concatenate([labels, np.full(len(counts) - len(labels), -2)])
+    truth = problem.truth(problem.public)[: len(labels)]
+    given = labels >= 0
+    student_error = None
     if len(np.unique(labels[given])) == 2:
         student = learner(problem, 1e-3).make(0).fit(x["public"][: len(labels)][given], labels[given])
-        row["student_error"] = round(float((student.predict(x["test"]) != problem.truth(problem.test)).mean()), 4)
-    return row
+        student_error = float((student.predict(x["test"]) != problem.truth(problem.test)).mean())
+    return {
+        "answered": float(given.mean()),
+        "refused": float((labels == -1).sum()),
+        "error_of_answers": float((labels[given] != truth[given]).mean()) if given.any() else None,
+        "misclassified_or_refused": float((labels != truth).mean()),
+        "student_error": student_error,
+    }
 
 
 def baselines(problem: Problem, epsilon: float, delta: float, x: dict[str, np.ndarray]) -> dict[str, Any]:
@@ -208,7 +223,7 @@ def main() -> None:
                 print(
                     f"  k {block['teachers']:>5} m {row['queries']:>5} {row['mechanism']:<14} "
                     f"answered {row['answered']:.3f} error {row['error_of_answers']} "
-                    f"student {row.get('student_error')}"
+                    f"student {row['student_error']}"
                 )
 
 
