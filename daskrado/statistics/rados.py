@@ -47,10 +47,10 @@ def _seeds(rows: Rows) -> NDArray[np.uint64]:
 
 
 @dataclass(frozen=True)
-class _DenseRados(Statistic):
-    count: int
+class RadoRows(Statistic):
+    """A statistic whose vector is ``count`` rados, one after another."""
 
-    needs_seeds: ClassVar[bool] = True
+    count: int
 
     def __post_init__(self) -> None:
         if self.count < 1:
@@ -60,6 +60,15 @@ class _DenseRados(Statistic):
     def blocks(self) -> tuple[Block, ...]:
         """One row per rado."""
         return (Block("rados", (self.count, self.width)),)
+
+    def largest_per_row(self, lattice: Lattice) -> int:
+        """One coordinate of one row."""
+        return 1 << lattice.bits
+
+
+@dataclass(frozen=True)
+class _DenseRados(RadoRows):
+    needs_seeds: ClassVar[bool] = True
 
     @abstractmethod
     def memberships(self, seeds: NDArray[np.uint64]) -> NDArray[np.bool_]:
@@ -75,10 +84,6 @@ class _DenseRados(Statistic):
             member = self.memberships(_seeds(rows)[piece])
             total += member.T.astype(np.float64) @ edges[piece]
         return integers(total)
-
-    def largest_per_row(self, lattice: Lattice) -> int:
-        """One coordinate of one row."""
-        return 1 << lattice.bits
 
     def _sensitivity(self, relation: Relation, most: float) -> Sensitivity:
         """From the largest number of rados one row can be in, whatever its data."""

@@ -10,35 +10,20 @@ from typing import ClassVar
 import numpy as np
 
 from daskrado.errors import UsageError
-from daskrado.lattice import Lattice
 from daskrado.relations import Relation, Sensitivity
-from daskrado.statistics.base import Block, IntVector, Place, Rows, Statistic, integers
+from daskrado.statistics.base import IntVector, Place, Rows, integers
+from daskrado.statistics.rados import RadoRows
 from daskrado.statistics.subsets import Sizes, check_population, stream, subset_sums
 from daskrado.statistics.window import Window
 
 
 @dataclass(frozen=True)
-class _SubsetRados(Statistic):
-    count: int
-
+class _SubsetRados(RadoRows):
     needs_place: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        if self.count < 1:
-            raise UsageError(f"count of rados must be at least 1, got {self.count}")
-
-    @property
-    def blocks(self) -> tuple[Block, ...]:
-        """One row per rado."""
-        return (Block("rados", (self.count, self.width)),)
 
     @abstractmethod
     def sizes(self, place: Place) -> Sizes:
         """The size of each rado's random subset: a pure function of the key and the number of rows."""
-
-    def largest_per_row(self, lattice: Lattice) -> int:
-        """One coordinate of one row."""
-        return 1 << lattice.bits
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,8 @@
 
     python pipelines/reproduce/teachers.py --json            (needs DASKRADO_DATA; progress on stderr)
 
-Every cell is the mean of what five engines would publish, each with its whole budget. The grid as a whole answers from
-one set of votes many times over and is for comparison on public data only: no private guarantee covers the table
-itself.
+Every cell is the mean of what five engines would publish, each with its whole budget. The grid as a whole answers
+from one set of votes many times over and is for comparison on public data only: no private guarantee covers it.
 """
 
 from __future__ import annotations
