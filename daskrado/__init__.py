@@ -46,8 +46,9 @@ if TYPE_CHECKING:
     from daskrado.privacy.accountant import compose
     from daskrado.rado_set import RadoSet
     from daskrado.relations import Relation
-    from daskrado.runs.job import RunResult, resume
+    from daskrado.runs.job import RunResult
     from daskrado.runs.rados.learn import learn_rados
+    from daskrado.runs.resume import resume
 
 _HOMES = {
     "Domain": "daskrado.domain",
@@ -57,7 +58,7 @@ _HOMES = {
     "RunResult": "daskrado.runs.job",
     "compose": "daskrado.privacy.accountant",
     "fit": "daskrado.api",
-    "resume": "daskrado.runs.job",
+    "resume": "daskrado.runs.resume",
     "fit_bags": "daskrado.api",
     "fit_labels": "daskrado.api",
     "encode_local": "daskrado.api",

@@ -16,9 +16,10 @@ from daskrado.runs.labels.access import LabelRun, load_pipeline
 from daskrado.runs.labels.bag_job import run_bags
 from daskrado.runs.labels.config import BagPipeline, LabelPipeline
 from daskrado.runs.labels.job import run_labels
-from daskrado.runs.measure.local import LocalPipeline, encode
+from daskrado.runs.measure.local import LocalPipeline
 from daskrado.runs.measure.local import estimates as estimate_local
 from daskrado.runs.measure.local import learn as learn_local
+from daskrado.runs.measure.local_job import encode
 from daskrado.runs.measure.margins import MarginsPipeline, run_margins
 from daskrado.runs.measure.margins_report import MarginsResult
 from daskrado.runs.measure.queries import QueriesPipeline
@@ -198,7 +199,7 @@ def open_queries(
     With a ``journal`` file a later session goes on with the same engine and pays nothing more.
     """
     loaded = load_pipeline(QueriesPipeline, pipeline)
-    with open_engine(loaded, ledger_path=ledger, progress=progress, journal=journal) as (engine, _, _):
+    with open_engine(loaded, ledger_path=ledger, progress=progress, journal=journal) as engine:
         yield engine
 
 
@@ -228,7 +229,7 @@ def encode_local(
     Read the folder with ``estimate_local`` (columns) or ``learn_local`` (labels, edges): both charge nothing.
     """
     loaded = load_pipeline(LocalPipeline, pipeline)
-    return encode(loaded, out, overwrite=overwrite, ledger_path=ledger, progress=progress)[0]
+    return encode(loaded, out, overwrite=overwrite, ledger_path=ledger, progress=progress).rows
 
 
 def make_rados(

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from daskrado import __version__
-from daskrado.errors import DaskradoError
+from daskrado.errors import DaskradoError, LedgerError
 
 INTERRUPTED = 130
 
@@ -88,16 +88,16 @@ def main() -> None:
     except DaskradoError as error:
         if debug:
             raise
-        code = _complain(str(error), error.exit_code)
+        left = [note for note in _left(error) if not isinstance(error, LedgerError) and note not in str(error)]
+        code = _complain("; ".join([str(error), *left]), error.exit_code)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
         code = 2
     except click.ClickException as error:
         code = _complain(error.format_message(), 2)
-    except (KeyboardInterrupt, click.Abort):
-        code = _complain(
-            "interrupted; nothing was written, and a grant that was not spent was given back", INTERRUPTED
-        )
+    except (KeyboardInterrupt, click.Abort) as error:
+        said = _left(error) or ["nothing was written, and a grant that was not spent was given back"]
+        code = _complain("; ".join(["interrupted", *said]), INTERRUPTED)
     except OSError as error:
         if debug:
             raise
@@ -106,8 +106,16 @@ def main() -> None:
         if debug:
             raise
         # Not its text: that may quote a row.
-        code = _complain(f"internal error ({type(error).__name__}); --debug shows where", 1)
+        code = _complain(
+            "; ".join([f"internal error ({type(error).__name__})", *_left(error), "--debug shows where"]), 1
+        )
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _left(error: BaseException) -> list[str]:
+    """What a run that was charged says is left of it; other runs leave nothing behind."""
+    found = [getattr(e, "__notes__", []) for e in (error, error.__cause__, error.__context__) if e is not None]
+    return list(dict.fromkeys(note for notes in found for note in notes))
 
 
 def _complain(text: str, code: int) -> int:

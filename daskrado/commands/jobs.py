@@ -72,18 +72,17 @@ def run(
         raise UsageError("give a pipeline file, or --resume RUN")
     job = load_job(pipeline).overridden(where, output)
     with progress_bar("collect") as progress:
-        lines = job.run(overwrite=overwrite, ledger_path=ledger, progress=progress)
-    for line in lines:
+        result = job.result(overwrite=overwrite, ledger_path=ledger, progress=progress)
+    for line in job.lines(result):
         click.echo(line)
 
 
 def _finish(unfinished: str, where: ClusterConfig | None, ledger: Path | None) -> None:
-    from daskrado.runs.job import resume
-    from daskrado.runs.show import run_lines
+    from daskrado.runs.resume import finish
 
     with progress_bar("collect") as progress:
-        result = resume(unfinished, cluster=where, ledger_path=ledger, progress=progress)
-    for line in run_lines(result):
+        job, result = finish(unfinished, where, ledger, progress)
+    for line in job.lines(result):
         click.echo(line)
 
 

@@ -24,18 +24,16 @@ def local_encode(lake: str, pipeline: Path, out: Path, ledger: Path | None, over
     """Randomise every row of LAKE (a Parquet file or folder) as PIPELINE (kind: local) says; charges the ledger."""
     from daskrado.errors import UsageError
     from daskrado.runs.kinds import load_job
-    from daskrado.runs.measure.local import LocalJob, encode
+    from daskrado.runs.measure.local_job import EncodeJob, LocalJob
 
     job = load_job(pipeline)
     if not isinstance(job, LocalJob):
         raise UsageError(f"{pipeline}: local encode needs a pipeline of kind local")
-    chosen = job.pipeline.model_copy(update={"lake": lake})
+    chosen = EncodeJob(job.pipeline.model_copy(update={"lake": lake, "output": str(out)}))
     with progress_bar("encode") as progress:
-        rows, budget, notes = encode(chosen, out, overwrite=overwrite, ledger_path=ledger, progress=progress)
-    click.echo(chosen.facts().statement.sentence())
-    for note in notes:
-        click.echo(note)
-    click.echo(f"{out}: {rows:,} reports; epsilon {budget['spent_epsilon']:.4g} of {budget['limit_epsilon']:g} spent")
+        result = chosen.result(overwrite=overwrite, ledger_path=ledger, progress=progress)
+    for line in chosen.lines(result):
+        click.echo(line)
 
 
 @local.command("read")

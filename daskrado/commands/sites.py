@@ -42,6 +42,9 @@ def site_join(folder: str, site: str, keys: Path) -> None:
 @click.option("--lake", required=True, help="This site's lake.")
 @click.option("--dataset", required=True, help="The name by which this site's ledger knows the lake.")
 @click.option("--roster", default=None, help="The roster's fingerprint, as the other sites read it out.")
+@click.option(
+    "--pay-again", is_flag=True, help="Draw a new share, at a second charge, after one was lost in a crash."
+)
 @with_cluster
 @with_ledger
 def site_contribute(
@@ -51,6 +54,7 @@ def site_contribute(
     lake: str,
     dataset: str,
     roster: str | None,
+    pay_again: bool,
     workers: int | None,
     cluster: str | None,
     ledger: Path | None,
@@ -71,6 +75,7 @@ def site_contribute(
             roster=roster,
             cluster=where,
             progress=progress,
+            pay_again=pay_again,
         )
     how = "the stored bundle was sent again; nothing was charged" if done.again else "a masked bundle was sent"
     click.echo(f"study {done.study}, round {done.round}, site {done.site}: {how}")

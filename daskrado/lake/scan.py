@@ -40,8 +40,12 @@ class ParquetPartition:
     @property
     def identity(self) -> str:
         """Changes whenever the file is overwritten, so no stale result can be taken for it."""
-        text = f"{self.path}\0{self.size}\0{self.modified}\0{self.row_groups}"
-        return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+        return hashlib.blake2b(f"{self.path}\0{self.version}".encode(), digest_size=12).hexdigest()
+
+    @property
+    def version(self) -> str:
+        """The same, wherever the lake's own folder is."""
+        return f"{self.name}\0{self.size}\0{self.modified}\0{self.row_groups}"
 
     def tables(self, columns: Sequence[str]) -> Iterator[tuple[int, pa.Table]]:
         """Yield (row group, table) with the wanted columns; a file changed since the scan is a DataError."""
@@ -87,6 +91,12 @@ class Lake:
 
     def __repr__(self) -> str:
         return f"<Lake of {len(self.partitions)} partitions>"
+
+    @property
+    def digest(self) -> str:
+        """Changes whenever a file is added, removed or overwritten."""
+        parts = [getattr(part, "version", part.identity) for part in self.partitions]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     @property
     def in_memory(self) -> bool:

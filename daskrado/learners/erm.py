@@ -140,14 +140,19 @@ class OutputPerturbation:
 
     def learn(self, session: Session, facts: Facts) -> Learned:
         """Solve, spend, draw once."""
-        found = _solve(Objective(self.loss, self.ridge(facts), facts.rows), session, self._tolerance(facts))
-        session.spend()
-        return self.release(found, facts)
+        objective = Objective(self.loss, self.ridge(facts), facts.rows)
+        weights = session.draw(
+            lambda: _solve(objective, session, self._tolerance(facts)),
+            lambda found: self.release(found, facts).weights,
+        )
+        return self._published(weights, facts)
 
     def release(self, found: Solution, facts: Facts) -> Learned:
         """Draw the noise. Every call is a release of its own and costs epsilon."""
+        return self._published(_noisy(_usable(found), self._step(facts), self._scale(facts)), facts)
+
+    def _published(self, weights: NDArray[np.float64], facts: Facts) -> Learned:
         scale = self._scale(facts)
-        weights = _noisy(_usable(found), self._step(facts), scale)
         details = _described(self.loss, self.ridge(facts)) | {"noise_length": scale * facts.width}
         return Learned(weights, details, {"weights": scale * math.sqrt(facts.width + 1)})
 
@@ -243,11 +248,13 @@ class ObjectivePerturbation:
         radius = tolerance / total
         step = 2.0 ** math.floor(math.log2(radius / math.sqrt(facts.width)))
         radius += step * math.sqrt(facts.width) / 2  # for rounding the weights to the grid
-        session.spend()
-        draw = l2_gamma if noise.kind == "gamma" else normal_vector
-        tilt = draw(facts.width, noise.scale) / facts.rows
-        found = _solve(Objective(self.loss, total, facts.rows, tilt), session, tolerance)
-        weights = _noisy(_usable(found), step, 2 * radius / (_SHARE * facts.epsilon))
+        sample = l2_gamma if noise.kind == "gamma" else normal_vector
+        tilt = session.draw(lambda: facts.rows, lambda rows: sample(facts.width, noise.scale) / rows)
+        objective = Objective(self.loss, total, facts.rows, tilt)
+        weights = session.draw(
+            lambda: _solve(objective, session, tolerance),
+            lambda found: _noisy(_usable(found), step, 2 * radius / (_SHARE * facts.epsilon)),
+        )
         details = _described(self.loss, ridge)
         details |= {
             "noise": noise.kind,

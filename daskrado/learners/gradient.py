@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -113,13 +114,12 @@ class PrivateGradient:
         unit = _unit(plan, lattice)
         u, velocity, total = (np.zeros(facts.width) for _ in range(3))
         averaged = max(1, plan.count // 2)
-        spent = False
         for step in range(plan.count):
-            summary = session.passes.sum(SlopeSum.at(u, self.loss, lattice), share=session.share)
-            if not spent:
-                session.spend()
-                spent = True
-            noisy = discrete_gaussian(summary.vector, plan.noise / unit)
+            slopes = SlopeSum.at(u, self.loss, lattice)
+            noisy = session.draw(
+                partial(session.passes.sum, slopes, share=session.share),
+                lambda summary: discrete_gaussian(summary.vector, plan.noise / unit),
+            )
             velocity = _MOMENTUM * velocity + noisy * (unit / facts.rows)
             u = u - plan.rate * (1 - _MOMENTUM) * velocity
             if step >= plan.count - averaged:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,9 @@ It balances noise against regularisation in the public rules and forecasts; a wr
 """
 
 Watch = Callable[[int, float], None]
+T = TypeVar("T")
+Vector = NDArray[Any]
+Draws = Callable[[bool, Callable[[], Any], Callable[[Any], Vector]], Vector]
 
 
 @dataclass(frozen=True)
@@ -50,13 +53,44 @@ class Learned:
 
 @dataclass(frozen=True)
 class Session:
-    """The lake and the grant. ``spend`` must be called before the first draw, and marks the grant for good."""
+    """The lake and the grant. ``spend`` marks the grant for good; :meth:`draw` calls it, once, before the first draw.
+
+    ``journal`` keeps each draw, in order: a run that was cut off goes on after the last one that it kept.
+    """
 
     passes: Passes
     spend: Callable[[], None]
     share: Share | None = None
     progress: Progress | None = None
     watch: Watch | None = None
+    journal: Draws | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "spend", _once(self.spend))
+
+    def draw(self, gather: Callable[[], T], perturb: Callable[[T], Vector]) -> Vector:
+        """Read with ``gather``, spend, then draw noise with ``perturb``; or what was drawn here and kept."""
+
+        def paid(private: T) -> Vector:
+            self.spend()
+            return perturb(private)
+
+        return paid(gather()) if self.journal is None else self.journal(True, gather, paid)
+
+    def settle(self, choose: Callable[[], Vector]) -> Vector:
+        """A choice by public randomness, which costs nothing but must be the same in a resumed run."""
+        return choose() if self.journal is None else self.journal(False, choose, lambda chosen: chosen)
+
+
+def _once(spend: Callable[[], None]) -> Callable[[], None]:
+    done: list[bool] = []
+
+    def first() -> None:
+        if not done:
+            spend()
+            done.append(True)
+
+    return first
 
 
 class IterativeLearner(Protocol):

@@ -6,34 +6,27 @@ guarantee of the rados; here it is the exponential mechanism, with a ledger entr
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
 
 from daskrado.lattice import Lattice
 from daskrado.privacy.ledger import Grant, Ledger
 from daskrado.privacy.noise import exponential_choice
-from daskrado.statistics.base import Statistic, Summary
+from daskrado.statistics.base import Summary
 from daskrado.statistics.boosting import MistakeCounts
 
 THEOREM = "exponential mechanism on training mistakes (McSherry and Talwar 2007)"
 
 
-def choose_by_mistakes(
-    thetas: NDArray[np.float64],
-    lattice: Lattice,
-    gather: Callable[[Statistic], Summary],
-    ledger: Ledger,
-    grant: Grant,
-    epsilon: float,
-    rows_per_unit: int,
-) -> int:
-    """The index of a row of ``thetas``, P(t) proportional to exp(-epsilon mistakes_t / (2 rows_per_unit)).
+def mistakes(thetas: NDArray[np.float64], lattice: Lattice) -> MistakeCounts:
+    """The statistic that counts the mistakes of each row of ``thetas``."""
+    return MistakeCounts(thetas.shape[1], np.ascontiguousarray(thetas * lattice.step).tobytes())
+
+
+def choose_by_mistakes(counts: Summary, ledger: Ledger, grant: Grant, epsilon: float, rows_per_unit: int) -> int:
+    """The index of a round, P(t) proportional to exp(-epsilon mistakes_t / (2 rows_per_unit)).
 
     The grant is spent before the draw. A row changes every count by at most 1, so a unit of k rows by at most k.
     """
-    statistic = MistakeCounts(thetas.shape[1], np.ascontiguousarray(thetas * lattice.step).tobytes())
-    counts = gather(statistic).vector
     ledger.spend(grant)
-    return exponential_choice(-counts.astype(np.float64), epsilon, float(rows_per_unit))
+    return exponential_choice(-counts.vector.astype(np.float64), epsilon, float(rows_per_unit))

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from daskrado.errors import UsageError
+from daskrado.errors import LedgerError, UsageError
 from daskrado.privacy.accountant import (
     Event,
     PureEvent,
@@ -224,6 +224,17 @@ class PrivateQueries(Closable):
         self._learn(cells, noisy)
         return Answer(float(noisy), noisy / self.rows, lazy=False)
 
+    def give(self, where: Mapping[str, Any]) -> Answer:
+        """Ask, and keep the answer in the journal: a batch that is cut off has it in ``given``."""
+        answer = self.ask(where)
+        self._engine.note({"given": [answer.count, answer.fraction, answer.lazy]})
+        return answer
+
+    @property
+    def given(self) -> list[Answer]:
+        """The answers that :meth:`give` has given, also before a restart."""
+        return [Answer(*note["given"]) for note in self._engine.notes if "given" in note]
+
     def _learn(self, cells: Cells, noisy: int) -> None:
         """Weights of the chosen cells times e^eta, then normalised, for the new answer and again for all answers.
 
@@ -246,8 +257,14 @@ class PrivateQueries(Closable):
         if event is None:
             return rows
         kept = [note["rows"] for note in self._engine.notes if "rows" in note]
+        if kept and kept[-1] is not None:
+            return int(kept[-1])
         if kept:
-            return int(kept[0])
+            raise LedgerError(
+                "journal: it was cut off between drawing the number of rows and keeping it; noise is never drawn "
+                "twice for one grant, so the charge stays; start again with a new one"
+            )
+        self._engine.note({"rows": None})  # from here on it may have been drawn
         scale = math.nextafter(float(self.calibration.plan.rows_per_unit / event.epsilon), math.inf)
         noisy = max(1, int(discrete_laplace(np.array([rows], dtype=np.int64), scale)[0]))
         self._engine.note({"rows": noisy})

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from daskrado.errors import UsageError
 from daskrado.lake.collect import Passes, Share
@@ -78,18 +79,20 @@ class Tuning:
     def learn(self, session: Session, facts: Facts) -> Learned:
         """Fit each, count mistakes on the last part, choose privately."""
         parts = len(self.grid) + 1
-        spend = _once(session.spend)
         models = []
         for index, learner in enumerate(self.grid):
             share = Share(index, parts)
             own = self._facts(session.passes, share, facts)
-            models.append(learner.learn(replace(session, share=share, spend=spend, progress=None), own))
+            models.append(learner.learn(replace(session, share=share, progress=None), own))
             if session.progress is not None:
                 session.progress(index + 1, parts)
         columns = np.column_stack([model.weights for model in models])
-        wrong = session.passes.sum(Mistakes(session.passes.domain.width, columns), share=Share(parts - 1, parts))
-        spend()
-        chosen = exponential_choice(-wrong.vector[:-1].astype(np.float64), facts.epsilon, 1.0)
+        mistakes = Mistakes(session.passes.domain.width, columns)
+        drawn = session.draw(
+            lambda: session.passes.sum(mistakes, share=Share(parts - 1, parts)).vector[:-1].astype(np.float64),
+            lambda wrong: np.array([exponential_choice(-wrong, facts.epsilon, 1.0)]),
+        )
+        chosen = int(drawn[0])
         details: dict[str, Any] = {"chosen": self.grid[chosen].name, "place_in_grid": chosen, "grid": len(self.grid)}
         return Learned(models[chosen].weights, details | models[chosen].details, models[chosen].noise_std)
 
@@ -137,8 +140,7 @@ class PublicTuning:
 
     def learn(self, session: Session, facts: Facts) -> Learned:
         """Choose in public, fit in private."""
-        with session.passes.beside(self.public) as public:
-            wrong = [self._mistakes(learner, public, facts) for learner in self.grid]
+        wrong = session.settle(lambda: self._all_mistakes(session.passes, facts)).tolist()
         chosen = int(np.argmin(wrong))
         learned = self.grid[chosen].learn(session, facts)
         details: dict[str, Any] = {
@@ -147,6 +149,10 @@ class PublicTuning:
             "public_mistakes": wrong,
         }
         return Learned(learned.weights, details | learned.details, learned.noise_std)
+
+    def _all_mistakes(self, passes: Passes, facts: Facts) -> NDArray[np.int64]:
+        with passes.beside(self.public) as public:
+            return np.array([self._mistakes(learner, public, facts) for learner in self.grid])
 
     @staticmethod
     def _mistakes(learner: IterativeLearner, public: Passes, facts: Facts) -> int:
@@ -167,15 +173,3 @@ def _dearest(found: list[Guarantee], facts: Facts, how: str) -> Guarantee:
 def _candidates(grid: tuple[IterativeLearner, ...], facts: Facts) -> Iterator[tuple[str, str]]:
     for learner in grid:
         yield "candidate", f"{learner.name}: " + "; ".join(text for _, text in learner.forecast(facts))
-
-
-def _once(spend: Callable[[], None]) -> Callable[[], None]:
-    """A grant is spent once, by whichever learner draws first."""
-    done: list[bool] = []
-
-    def first() -> None:
-        if not done:
-            spend()
-            done.append(True)
-
-    return first

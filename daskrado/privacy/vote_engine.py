@@ -143,6 +143,12 @@ class VoteEngine:
             if digest not in self._answers:
                 places.setdefault(digest, at)
         if places and len(places) > self.left:
+            if swallowed := self._asked - len(self._answers):
+                raise LedgerError(
+                    f"the engine of {self._owner.dataset!r} was cut off between spending on {swallowed} queries and "
+                    f"keeping their answers: noise is never drawn twice, so they stay paid for, and {self.left} new "
+                    f"queries are left for {len(places)}; open the next engine (answers.engine) for the rest"
+                )
             raise UsageError(
                 f"{len(places)} new queries, but the engine of {self._owner.dataset!r} has {self.left} left of "
                 f"{self.answering.terms.queries}; ask fewer, or open the next engine (answers.engine) with more"

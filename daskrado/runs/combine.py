@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,15 +13,19 @@ from daskrado.federation.bundles import Tally, sort_bundles
 from daskrado.federation.keys import PrivateKeys, PublicKeys
 from daskrado.federation.masks import total
 from daskrado.federation.rounds import Round
-from daskrado.lake.publish import check_free, new_folder
+from daskrado.lake.publish import check_free
 from daskrado.models import LinearModel
 from daskrado.privacy.shares import GaussianShares
-from daskrado.release import Release, release, release_of_shares, release_without_privacy
-from daskrado.runs.charging import budget_facts, opened_ledger, void_unless_spent
+from daskrado.release import Release, release_of_shares, release_without_privacy
+from daskrado.runs.account import Account
+from daskrado.runs.charging import opened_ledger
 from daskrado.runs.folder import Closing, StudyFolder
+from daskrado.runs.opening import named_account
 from daskrado.runs.plan import Plan
 from daskrado.runs.study import Terms, load_study, terms_of
 from daskrado.statistics.base import IntVector, Summary
+
+_AGAIN = "this study's total can be released no more; a study with a new budget would be a new charge at every site"
 
 
 @dataclass(frozen=True)
@@ -100,16 +105,35 @@ def combine(
         return _without_missing(where, round_, tally, own, close=close)
     counted = {site: bundle.sha256 for site, bundle in tally.accepted.items()}
     vector = total({site: bundle.words for site, bundle in tally.accepted.items()}, own, round_)
-    released, budget = _release(plan, vector, round_, ledger, lambda: _close(where, round_, counted, own, closing))
-    weights, details = plan.fitter.fit(released)
-    model = LinearModel(terms.domain, weights, plan.statement, plan.learner.name, details)
-    result = FederatedResult(round_, terms, plan, model, released, budget, (*tally.refused, *tally.repeated))
-    if output is not None:
-        from daskrado.runs.study_report import write_federated
+    with _account(plan, round_, ledger, overwrite) as account:
+        released, budget = _release(
+            plan, vector, round_, account, lambda: _close(where, round_, counted, own, closing)
+        )
+        weights, details = plan.fitter.fit(released)
+        model = LinearModel(terms.domain, weights, plan.statement, plan.learner.name, details)
+        result = FederatedResult(round_, terms, plan, model, released, budget, (*tally.refused, *tally.repeated))
+        if output is not None:
+            from daskrado.runs.study_report import write_federated
 
-        with new_folder(output, overwrite=overwrite) as target:
-            write_federated(result, target)
+            with account.publish(output) as target:
+                write_federated(result, target)
+        else:
+            account.done()
     return result
+
+
+@contextlib.contextmanager
+def _account(plan: Plan, round_: Round, path: str | Path | None, overwrite: bool) -> Iterator[Account]:
+    """With central noise the coordinator's account of this round: new, or as it was when it was cut off."""
+    run = f"study {round_.study} round {round_.number} {round_.digest.hex()[:16]}"
+    if plan.mechanism is None or isinstance(plan.mechanism, GaussianShares):
+        yield Account(run, overwrite=overwrite)
+        return
+    with (
+        opened_ledger(path, plan.pipeline.ledger) as ledger,
+        named_account(ledger, run, "daskrado study combine, as before", overwrite=overwrite, again=_AGAIN) as account,
+    ):
+        yield account
 
 
 def _without_missing(where: StudyFolder, round_: Round, tally: Tally, own: PrivateKeys, *, close: bool) -> Round:
@@ -144,7 +168,7 @@ def _close(
 
 
 def _release(
-    plan: Plan, vector: IntVector, round_: Round, ledger_path: str | Path | None, close: Callable[[], None]
+    plan: Plan, vector: IntVector, round_: Round, account: Account, close: Callable[[], None]
 ) -> tuple[Release, dict[str, Any]]:
     if plan.mechanism is None:
         close()
@@ -155,21 +179,23 @@ def _release(
     relation, budget = plan.statement.relation, plan.pipeline.budget
     assert relation is not None
     assert budget is not None
-    with opened_ledger(ledger_path, plan.pipeline.ledger) as ledger:
-        if not ledger.has_limits(round_.study):  # one release of this study, and no more
-            ledger.set_limit(round_.study, relation, budget.epsilon, budget.delta)
-        grant = ledger.reserve(
-            round_.study,
-            relation,
-            plan.mechanism.event,
-            theorem=plan.statement.theorem,
-            run=f"study {round_.study} round {round_.number} {round_.digest.hex()[:16]}",
-        )
-        with void_unless_spent(ledger, grant):
-            close()
-            summary = Summary(plan.summed, plan.lattice, vector, 0)
-            released = release(summary, plan.mechanism, ledger, grant, plan.statement)
-        return released, budget_facts(ledger, grant)
+    if not account.ledger.has_limits(round_.study):  # one release of this study, and no more
+        account.ledger.set_limit(round_.study, relation, budget.epsilon, budget.delta)
+    grant = account.reserve(
+        "release",
+        round_.study,
+        relation,
+        plan.mechanism.event,
+        theorem=plan.statement.theorem,
+        room=16 * plan.size,
+    )
+
+    def gather() -> Summary:
+        close()
+        return Summary(plan.summed, plan.lattice, vector, 0)
+
+    released = account.release("release", grant, plan.mechanism, plan.statement, gather)
+    return released, account.budget(grant)
 
 
 def status_lines(folder: str | Path) -> Iterator[str]:

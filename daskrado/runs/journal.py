@@ -1,13 +1,11 @@
 """What a run remembers beside its ledger: a crash after the debit costs neither a second debit nor the answer.
 
-The order is: journal, reserve, read, spend, draw, keep, publish, forget.
+A run has one folder. Its ``run.json`` says what job it is and which ledger entries are its grants. Each draw of noise
+has a file whose ending tells how far it came: ``.part`` is room set aside, ``.drawing`` may have been drawn, ``.npz``
+is kept. :class:`daskrado.runs.account.Account` puts them in order.
 
-- Killed before *spend*: the entry is reserved and nothing was drawn. A resumed run reads again and spends that grant.
-- Killed after *keep*: the noisy release is on disk. A resumed run publishes exactly that; it draws nothing.
-- Killed in between: noise may have been drawn, and is lost. The grant stays spent and is never drawn for again.
-
-*Spend* is one transaction of the ledger that only one process can win, so that two resumed runs cannot both draw.
-Nothing private is written here: the pipeline is public, and so is a release.
+Most of what is kept here is public: pipelines and releases. A key for noise on rows, the tilt of an objective and a
+site's share of noise are secret; the folder is its owner's alone (0700) and is wiped when the run is published.
 """
 
 from __future__ import annotations
@@ -15,195 +13,211 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+import secrets
+import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from daskrado.domain import parse
 from daskrado.errors import LedgerError, UsageError
-from daskrado.learners.iterative import Learned
 from daskrado.models import write_text
-from daskrado.privacy.ledger import Grant, Ledger, LedgerEntry, State
-from daskrado.release import Release
-from daskrado.runs.pipeline import Pipeline
-from daskrado.runs.plan import Plan
+from daskrado.privacy.ledger import Ledger, LedgerEntry, State
 
-SCHEMA = "daskrado.journal/1"
+SCHEMA = "daskrado.journal/2"
+LOST = "spent; its release was lost before it could be kept"
+Arrays = dict[str, NDArray[Any]]
 
 
 class Journal:
     """The memory of one run; the process that holds it holds a lock that dies with the process."""
 
-    def __init__(self, path: Path, content: dict[str, Any], lock: int) -> None:
-        self.path = path
-        self._content = content
+    def __init__(self, folder: Path, content: dict[str, Any], lock: int) -> None:
+        self.folder = folder
+        self.content = content
         self._lock = lock
+
+    @classmethod
+    def create(cls, ledger: Ledger, run: str, content: Mapping[str, Any]) -> Journal:
+        """Begin a journal, before anything is debited."""
+        folder = journal_folder(ledger) / run
+        try:
+            folder.parent.mkdir(mode=0o700, exist_ok=True)
+            folder.mkdir(mode=0o700)
+            journal = cls(folder, {"schema": SCHEMA, "grants": {}, **content}, _locked(folder))
+            journal._write()
+        except OSError as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise _no_room(folder, error) from error
+        return journal
+
+    @classmethod
+    def take(cls, folder: Path) -> Journal:
+        """Take up the journal of a run that was cut off."""
+        lock = _locked(folder)
+        try:
+            return cls(folder, _read(folder), lock)
+        except BaseException:
+            os.close(lock)
+            raise
 
     @property
     def run(self) -> str:
-        """The run's identifier."""
-        return self.path.stem
+        """The run as the ledger knows it: the folder's name, unless a study gave it one of its own."""
+        return str(self.content.get("run", self.folder.name))
 
     @property
-    def pipeline(self) -> Pipeline:
-        """The pipeline as it was when the run began."""
-        return parse(Pipeline, self._content["pipeline"], str(self.path))
+    def finish(self) -> str:
+        """The command that finishes the run."""
+        return str(self.content.get("finish", f"daskrado run --resume {self.folder.name[:12]}"))
 
     @property
-    def overwrite(self) -> bool:
-        """Whether the run may replace its output folder."""
-        return bool(self._content["overwrite"])
+    def grants(self) -> dict[str, int]:
+        """Ledger entries by role."""
+        return dict(self.content["grants"])
 
-    def keep(self, released: Release | Learned, rows: int | None) -> None:
-        """Write a release to disk, whole or not at all; its room was set aside before anything was debited."""
-        if isinstance(released, Learned):
-            public = json.dumps({"details": released.details, "noise_std": released.noise_std})
-            arrays = {"value_weights": released.weights, "value_public": np.array(public)}
+    def granted(self, role: str, entry: int) -> None:
+        """Remember a ledger entry."""
+        self.content["grants"][role] = entry
+        self._write()
+
+    def remember(self, **facts: Any) -> None:
+        """Remember public facts, such as the number of rows."""
+        self.content |= facts
+        self._write()
+
+    def set_aside(self, name: str, size: int) -> None:
+        """Room on the disk for a draw, so that what is paid for can be kept."""
+        path = self._path(name, "part")
+        if size and not any(self._path(name, ending).exists() for ending in ("part", "drawing", "npz")):
+            try:
+                with open(path, "wb") as file:
+                    os.posix_fallocate(file.fileno(), 0, size + (1 << 14))
+            except OSError as error:
+                raise _no_room(self.folder, error) from error
+
+    def begin(self, name: str) -> None:
+        """On disk before noise is drawn: from here on the draw may have happened."""
+        part, drawing = self._path(name, "part"), self._path(name, "drawing")
+        if part.exists():
+            part.rename(drawing)
         else:
-            arrays = {f"value_{name}": value for name, value in released.values.items()}
-        part = self.path.with_suffix(".part")
-        with open(part, "r+b") as file:
-            np.savez(file, rows=np.int64(-1 if rows is None else rows), **arrays)  # type: ignore[arg-type]
+            drawing.touch(mode=0o600)
+        _sync(self.folder)
+
+    def begun(self, name: str) -> bool:
+        """Whether the draw may have happened and was not kept."""
+        return self._path(name, "drawing").exists()
+
+    def keep(self, name: str, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Write what was drawn, whole or not at all."""
+        drawing = self._path(name, "drawing")
+        with open(drawing, "r+b") as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]
             file.truncate()
             file.flush()
             os.fsync(file.fileno())
-        part.rename(self.path.with_suffix(".npz"))
-        _sync_folder(self.path.parent)
+        drawing.rename(self._path(name, "npz"))
+        _sync(self.folder)
 
-    def kept(self, plan: Plan) -> tuple[Release | Learned, int | None] | None:
-        """The release that the run had drawn, with the row count where that is public; None if there is none."""
-        path = self.path.with_suffix(".npz")
+    def kept(self, name: str) -> Arrays | None:
+        """What was drawn under this name, or None."""
+        path = self._path(name, "npz")
         if not path.exists():
             return None
         with np.load(path, allow_pickle=False) as stored:
-            rows = int(stored["rows"])
-            values = {name.removeprefix("value_"): stored[name] for name in stored.files if name != "rows"}
-        if plan.statistic is None or plan.mechanism is None:
-            public = json.loads(str(values["public"]))
-            return Learned(values["weights"], public["details"], public["noise_std"]), None if rows < 0 else rows
-        released = Release(plan.statistic, plan.lattice, values, plan.mechanism.noise_std(), plan.statement)
-        return released, None if rows < 0 else rows
+            return {key: stored[key] for key in stored.files}
+
+    def has_kept(self, role: str | None = None) -> bool:
+        """Whether any draw, or any of a role, is kept; an engine keeps answers of its own."""
+        kept = [path.stem.partition("#")[0] for path in self.folder.glob("*.npz")]
+        return role in kept if role is not None else bool(kept or [*self.folder.glob("*.jsonl")])
+
+    def secret(self, name: str) -> bytes:
+        """Thirty-two secret bytes, on disk before they are used: drawn once, the same after a crash."""
+        path = self._path(name, "key")
+        if not path.exists():
+            write_text(path, secrets.token_hex(32))
+            path.chmod(0o600)
+            _sync(self.folder)
+        return bytes.fromhex(path.read_text(encoding="ascii"))
+
+    def place(self, name: str) -> Path:
+        """A file that an engine keeps by itself."""
+        return self.folder / name
+
+    def lost(self, entries: Mapping[int, LedgerEntry]) -> bool:
+        """Whether a grant was spent on a draw that was not kept."""
+        spent = {r for r, entry in self.grants.items() if entry in entries and entries[entry].state is State.SPENT}
+        return any(path.stem.partition("#")[0] in spent for path in self.folder.glob("*.drawing"))
 
     def forget(self) -> None:
         """The run is published, or never got its grant: nothing is left to finish."""
-        for suffix in (".part", ".npz", ".json"):
-            self.path.with_suffix(suffix).unlink(missing_ok=True)
+        beside = self.content.get("beside")
+        if beside is not None:
+            shutil.rmtree(beside, ignore_errors=True)
+        for path in [*self.folder.glob("*.npz"), *self.folder.glob("*.key")]:
+            with path.open("r+b") as file:  # what a disk makes of it is the disk's affair
+                file.write(bytes(path.stat().st_size))
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def close(self) -> None:
         """Let go of the lock."""
         os.close(self._lock)
 
+    def _path(self, name: str, ending: str) -> Path:
+        return self.folder / f"{name}.{ending}"
 
-@contextmanager
-def new_journal(ledger: Ledger, run: str, plan: Plan, *, overwrite: bool) -> Iterator[Journal | None]:
-    """Begin a journal before the debit. None for a lake in memory: a dead process takes it along."""
-    pipeline = plan.pipeline
-    lake = _absolute(pipeline.lake)
-    if lake is None:
-        yield None
-        return
-    folder = _folder(ledger)
-    folder.mkdir(mode=0o700, exist_ok=True)
-    path = folder / f"{run}.json"
-    dumped = pipeline.model_dump(mode="json", exclude={"lake"})
-    content = {
-        "schema": SCHEMA,
-        "overwrite": overwrite,
-        "pipeline": {**dumped, "lake": lake, "output": os.path.abspath(pipeline.output)},
-    }
-    try:
-        with open(path.with_suffix(".part"), "wb") as file:
-            os.posix_fallocate(file.fileno(), 0, 16 * plan.size + (1 << 16))
-        write_text(path, json.dumps(content))
-    except OSError as error:
-        path.with_suffix(".part").unlink(missing_ok=True)
-        raise LedgerError(
-            f"{folder}: no room for the run's journal ({error.strerror}); nothing was debited"
-        ) from error
-    with _held(Journal(path, content, _locked(path)), ledger) as journal:
-        yield journal
+    def _write(self) -> None:
+        write_text(self.folder / "run.json", json.dumps(self.content))
+        _sync(self.folder)
 
 
-@contextmanager
-def _held(journal: Journal, ledger: Ledger) -> Iterator[Journal]:
-    """Let go of the journal at the end; after a failure that left no charge, nothing needs to be remembered."""
-    try:
-        yield journal
-    except BaseException:
-        with suppress(LedgerError):  # a ledger out of reach: the run may be charged, so remember it
-            if not any(entry.run == journal.run and entry.state is not State.VOID for entry in ledger.entries()):
-                journal.forget()
-        raise
-    finally:
-        journal.close()
+def journal_folder(ledger: Ledger) -> Path:
+    """Where the journals of a ledger's runs are."""
+    return ledger.path.with_name(ledger.path.name + ".runs")
 
 
-@dataclass(frozen=True)
-class Unfinished:
-    """A run that had its grant: what is left of it."""
-
-    journal: Journal
-    entry: LedgerEntry
-
-    def grant(self, ledger: Ledger) -> Grant:
-        """The receipt of the debit that was made then."""
-        entry = self.entry
-        return Grant(entry.id, entry.dataset, entry.relation, entry.event, ledger.path, entry.run)
+def entries_of(ledger: Ledger, run: str) -> dict[int, LedgerEntry]:
+    """The ledger's lines for a run."""
+    return {entry.id: entry for entry in ledger.entries() if entry.run == run}
 
 
-@contextmanager
-def unfinished_run(ledger: Ledger, run: str) -> Iterator[Unfinished]:
-    """Take up a run by its identifier or the beginning of it; refuse what cannot or need not be finished."""
-    path = _find(ledger, run)
-    content = _read(path)
-    with _held(Journal(path, content, _locked(path)), ledger) as journal:
-        yield Unfinished(journal, _entry(ledger, journal.run, path))
-
-
-def unfinished(ledger: Ledger) -> list[tuple[str, str]]:
-    """Runs that left a journal, each with what can be done about it."""
-    found = []
-    states = {entry.run: entry.state for entry in ledger.entries()}
-    for path in sorted(_folder(ledger).glob("*.json")):
-        state = states.get(path.stem)
-        if state is State.RESERVED or (state is State.SPENT and path.with_suffix(".npz").exists()):
-            found.append((path.stem, "at work, or to be finished with: daskrado run --resume " + path.stem[:12]))
-        elif state is State.SPENT:
-            found.append((path.stem, "spent; its release was lost before it could be kept"))
-    return found
-
-
-def _entry(ledger: Ledger, run: str, path: Path) -> LedgerEntry:
-    entry = next((entry for entry in ledger.entries() if entry.run == run), None)
-    if entry is None or entry.state is State.VOID:
-        what = "never got a grant" if entry is None else "gave its grant back"
-        raise UsageError(f"run {run} {what}: there is nothing to resume; run its pipeline again")
-    if entry.state is State.SPENT and not path.with_suffix(".npz").exists():
-        raise LedgerError(
-            f"run {run} was cut off between spending its grant and keeping its release: noise is never drawn twice "
-            "for one grant, so the charge stays; run the pipeline again for a new one"
-        )
-    return entry
-
-
-def _find(ledger: Ledger, run: str) -> Path:
-    names = [path.stem for path in _folder(ledger).glob("*.json")]
+def find_journal(ledger: Ledger, run: str) -> Path:
+    """The journal of a run by its identifier or the beginning of it."""
+    names = _names(ledger)
     found = [name for name in names if run and name.startswith(run)]
     if len(found) == 1:
-        return _folder(ledger) / f"{found[0]}.json"
+        return journal_folder(ledger) / found[0]
     if found:
         raise UsageError(f"--resume {run}: {len(found)} unfinished runs begin like this; give more of the identifier")
-    if any(entry.run == run for entry in ledger.entries()):
+    if entries_of(ledger, run):
         raise UsageError(f"--resume {run}: this run has nothing left to finish in {ledger.path}")
     known = f"unfinished here: {', '.join(sorted(names)[:5])}" if names else "no run is unfinished here"
     raise UsageError(f"--resume {run}: no such run in {ledger.path} ({known})")
 
 
-def _read(path: Path) -> dict[str, Any]:
+def unfinished(ledger: Ledger) -> list[tuple[str, str]]:
+    """Runs that left a journal, each with what can be done about it."""
+    found = []
+    for name in sorted(_names(ledger)):
+        journal = Journal(journal_folder(ledger) / name, _read(journal_folder(ledger) / name), -1)
+        entries = entries_of(ledger, journal.run)
+        if not any(entry.state is not State.VOID for entry in entries.values()):
+            continue
+        lost = journal.lost(entries)
+        found.append((journal.run, LOST if lost else f"at work, or to be finished with: {journal.finish}"))
+    return found
+
+
+def _names(ledger: Ledger) -> list[str]:
+    return [path.parent.name for path in journal_folder(ledger).glob("*/run.json")]
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    path = folder / "run.json"
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -213,32 +227,26 @@ def _read(path: Path) -> dict[str, Any]:
     return content
 
 
-def _locked(path: Path) -> int:
-    handle = os.open(path, os.O_RDONLY)
+def _locked(folder: Path) -> int:
+    try:
+        handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except FileNotFoundError as error:
+        raise LedgerError(f"{folder}: the run's journal cannot be read (it is gone)") from error
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(handle)
-        raise LedgerError(f"run {path.stem} is still at work in another process; wait for it, or stop it") from None
+        raise LedgerError(f"run {folder.name} is still at work in another process; wait for it, or stop it") from None
     return handle
 
 
-def _absolute(lake: Any) -> Any:
-    """The lake's address as any working folder would read it; None for a lake in memory."""
-    if isinstance(lake, list | tuple):
-        parts = [_absolute(part) for part in lake]
-        return None if any(part is None for part in parts) else parts
-    if not isinstance(lake, str | os.PathLike):
-        return None
-    address = os.fspath(lake)
-    return address if "://" in address else os.path.abspath(address)
+def _no_room(folder: Path, error: OSError) -> LedgerError:
+    return LedgerError(
+        f"{folder.parent}: no room for the run's journal ({error.strerror or error}); nothing was debited"
+    )
 
 
-def _folder(ledger: Ledger) -> Path:
-    return ledger.path.with_name(ledger.path.name + ".runs")
-
-
-def _sync_folder(folder: Path) -> None:
+def _sync(folder: Path) -> None:
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from daskrado.lake.collect import open_passes
 from daskrado.lake.scan import Lake
 from daskrado.lake.seeds import SignatureKey
-from daskrado.learners.iterative import IterativeLearner, Learned, Session
+from daskrado.learners.iterative import Draws, IterativeLearner, Learned, Session
 from daskrado.relations import Relation
 from daskrado.runs.plan import Plan
 
@@ -17,9 +17,14 @@ if TYPE_CHECKING:
 
 
 def learn_iteratively(
-    plan: Plan, lake: Lake, client: Any, spend: Callable[[], None] | None, progress: Progress | None
+    plan: Plan,
+    lake: Lake,
+    client: Any,
+    progress: Progress | None,
+    spend: Callable[[], None] | None = None,
+    draws: Draws | None = None,
 ) -> Learned:
-    """Learn; ``spend`` marks the grant, None is a run without privacy.
+    """Learn; ``spend`` marks the grant, None is a run without privacy; ``draws`` keeps what is drawn.
 
     In a private run the progress bar shows no gradient norm and the manifest no seconds: both depend on the rows.
     """
@@ -37,7 +42,7 @@ def learn_iteratively(
         if spend is None:
             watch = getattr(progress, "note", None)
             return learner.learn(Session(passes, lambda: None, progress=progress, watch=watch), plan.facts)
-        return learner.learn(Session(passes, spend, progress=progress), plan.facts)
+        return learner.learn(Session(passes, spend, progress=progress, journal=draws), plan.facts)
 
 
 def by_record(plan: Plan) -> bool:

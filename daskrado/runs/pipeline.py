@@ -171,13 +171,30 @@ def checked_lake(value: Any) -> Any:
     return value
 
 
-class Pipeline(Frozen):
-    """One job. ``private: false`` must be written out to get a baseline without protection."""
+class LakePipeline(Frozen):
+    """What every kind of job says: which lake, as what data set, where to, on which workers."""
 
     dataset: str = Field(pattern=r"^[A-Za-z0-9._-]{1,100}$")
     lake: Any
     domain: Domain
     output: str
+    cluster: ClusterConfig = ClusterConfig()
+
+    _read_domain = field_validator("domain", mode="before")(loaded_domain)
+    _check_lake = field_validator("lake")(checked_lake)
+
+
+def check_protected(private: bool, protect: Any, budget: Budget | None, exact: str) -> None:
+    """Protection is given whole, or ``private: false`` is written out; ``exact`` is what that gives."""
+    if not private and (protect is not None or budget is not None):
+        raise ValueError("private: false protects nobody: drop protect and budget, or drop private: false")
+    if private and (protect is None or budget is None):
+        raise ValueError(f"protect and budget are missing; for {exact} without protection say private: false")
+
+
+class Pipeline(LakePipeline):
+    """One job. ``private: false`` must be written out to get a baseline without protection."""
+
     private: StrictBool = True
     protect: Protect | None = None
     budget: Budget | None = None
@@ -187,7 +204,6 @@ class Pipeline(Frozen):
     rows: int | None = Field(default=None, ge=1, description="public number of rows; a guess under add_remove")
     mechanism: Literal["gaussian", "laplace"] | None = None
     lattice_bits: int | None = Field(default=None, ge=4, le=26)
-    cluster: ClusterConfig = ClusterConfig()
 
     @model_validator(mode="before")
     @classmethod
@@ -199,9 +215,6 @@ class Pipeline(Frozen):
             if isinstance(kind, str) and kind in _FITS:
                 return {**content, "statistic": {"kind": _FITS[kind][0]}}
         return content
-
-    _read_domain = field_validator("domain", mode="before")(loaded_domain)
-    _check_lake = field_validator("lake")(checked_lake)
 
     @model_validator(mode="after")
     def _check(self) -> Pipeline:
@@ -222,12 +235,9 @@ class Pipeline(Frozen):
         return self
 
     def _check_protection(self) -> None:
-        if not self.private:
-            if self.protect is not None or self.budget is not None:
-                raise ValueError("private: false protects nobody: drop protect and budget, or drop private: false")
-            return
+        check_protected(self.private, self.protect, self.budget, "a baseline")
         if self.protect is None or self.budget is None:
-            raise ValueError("protect and budget are missing; a baseline without protection says private: false")
+            return
         first = self.ledger.first_limit
         if first is not None and first.delta == 0 and self.budget.delta > 0 and self.mechanism != "laplace":
             raise ValueError("ledger.first_limit needs a delta above 0 to cover gaussian noise")

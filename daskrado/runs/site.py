@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,16 +21,21 @@ from daskrado.federation.keys import PrivateKeys, PublicKeys
 from daskrado.federation.mailbox import check_name
 from daskrado.federation.masks import mask
 from daskrado.federation.rounds import Round
-from daskrado.lake.collect import collect
-from daskrado.lake.scan import open_lake
-from daskrado.privacy.ledger import State
+from daskrado.lake.scan import Lake
+from daskrado.privacy.ledger import Grant
 from daskrado.privacy.shares import GaussianShares
-from daskrado.runs.charging import opened_ledger, void_unless_spent
+from daskrado.runs.account import Account
+from daskrado.runs.charging import opened_ledger
 from daskrado.runs.folder import StudyFolder
-from daskrado.runs.job import Progress, signature_key
+from daskrado.runs.job import gatherer, scanned
+from daskrado.runs.journal import Arrays
+from daskrado.runs.opening import named_account
+from daskrado.runs.pipeline_job import Progress
 from daskrado.runs.plan import Plan
 from daskrado.runs.study import terms_of
 from daskrado.statistics.base import Summary
+
+_AGAIN = "let the round go on without this site, or draw a new share at a second charge with --pay-again"
 
 
 @dataclass(frozen=True)
@@ -63,13 +70,16 @@ def contribute(
     roster: str | None = None,
     cluster: ClusterConfig | None = None,
     progress: Progress | None = None,
+    pay_again: bool = False,
 ) -> Contribution:
     """Sum this site's lake, add its share of noise, mask it and put it into the folder of the round that is open.
 
     The site's own ledger is debited before a row is read. With distributed noise every round costs: whether a failed
     round stays masked depends on other sites, so its price is paid in any case. With central noise, where the
     coordinator is trusted to release once, the study is paid for once. A second call for a round sends the stored
-    bytes again. ``roster`` is the roster's fingerprint, as the other sites read it out.
+    bytes again, and one after a crash goes on under the grant that the site had; only a share that may have been
+    drawn and was not kept is refused, unless the site chooses to ``pay_again``. ``roster`` is the roster's
+    fingerprint, as the other sites read it out.
     """
     own = PrivateKeys.open(keys, create=False)
     where = StudyFolder(folder)
@@ -91,10 +101,10 @@ def contribute(
                     f"study {round_.study!r}: round {round_.number} is older than this site's last, {journal.last()}"
                 )
             _check_open(where, round_)
-            vector, charged = _vector(plan, round_, ledger, progress)
-            words = mask(vector, own, site, round_)
-            made = seal_bundle(round_, site, plan.pipeline.domain.digest(), words, own)
-            journal.store(round_, made)
+            with _vector(plan, round_, ledger, progress, pay_again) as (vector, charged):
+                words = mask(vector, own, site, round_)
+                made = seal_bundle(round_, site, plan.pipeline.domain.digest(), words, own)
+                journal.store(round_, made)
         else:
             made = stored
             _check_stored(made, round_)
@@ -123,47 +133,63 @@ def _check_stored(data: bytes, round_: Round) -> None:
         )
 
 
+@contextlib.contextmanager
 def _vector(
-    plan: Plan, round_: Round, ledger_path: str | Path | None, progress: Progress | None
-) -> tuple[NDArray[np.int64], bool]:
-    """The site's exact vector, with its share of noise where noise is distributed; the ledger is debited first."""
+    plan: Plan, round_: Round, ledger_path: str | Path | None, progress: Progress | None, pay_again: bool
+) -> Iterator[tuple[NDArray[np.int64], bool]]:
+    """The site's exact vector, with its share of noise where noise is distributed; the ledger is debited first.
+
+    A share that was drawn is kept until the block ends well, which stores the bundle. An exact vector is never
+    written down: it is summed again.
+    """
     pipeline = plan.pipeline
-    by_record = pipeline.domain.id is not None and plan.summed.needs_seeds
-    lake = open_lake(pipeline.lake, pipeline.domain, ids=by_record)
-    # Each site keeps within its part of the range, so that no total can leave int64.
-    plan.lattice.guard(lake.rows * len(round_.roster), plan.summed.largest_per_row(plan.lattice))
+    lake = scanned(plan, len(round_.roster))  # each site keeps within its part of the range of int64
     with connect(pipeline.cluster, lake.size) as client:
-
-        def gather() -> Summary:
-            return collect(
-                plan.summed,
-                lake,
-                pipeline.domain,
-                plan.lattice,
-                key=signature_key(pipeline),
-                client=client,
-                progress=progress,
-            )
-
+        gather = gatherer(plan, lake, client, progress)
         if plan.mechanism is None:
-            return gather().vector, False
-        assert plan.statement.relation is not None
-        shares = plan.mechanism if isinstance(plan.mechanism, GaussianShares) else None
+            yield gather().vector, False
+            return
         with opened_ledger(ledger_path, pipeline.ledger) as ledger:
+            shares = plan.mechanism if isinstance(plan.mechanism, GaussianShares) else None
             run = f"study {round_.study} {round_.terms_digest[:16]}"
             if shares is not None:
                 run += f" round {round_.number} {round_.digest.hex()[:16]}"
-            elif any(e.run == run and e.state is State.SPENT for e in ledger.entries(pipeline.dataset)):
-                return gather().vector, False
-            grant = ledger.reserve(
-                pipeline.dataset,
-                plan.statement.relation,
-                plan.mechanism.event,
-                theorem=plan.statement.theorem,
-                run=run,
-                fingerprint=lake.fingerprint,
-            )
-            with void_unless_spent(ledger, grant):
-                summary = gather()
-                ledger.spend(grant)
-                return shares.perturb(summary.vector) if shares is not None else summary.vector, True
+            runs = [run, *(e.run for e in ledger.entries(pipeline.dataset) if e.run.startswith(f"{run} again "))]
+            if pay_again:
+                runs.append(f"{run} again {len(runs)}")
+            finish = "daskrado site contribute, as before"
+            with named_account(ledger, runs[-1], finish, again=_AGAIN, charged_once=True) as account:
+                grant, charged = _reserved(plan, lake, account)
+                if shares is None:
+                    vector = gather().vector
+                    account.spend(grant)
+                else:
+                    vector = _shared(shares, account, grant, gather)
+                yield vector, charged
+                account.done()
+
+
+def _reserved(plan: Plan, lake: Lake, account: Account) -> tuple[Grant, bool]:
+    """This site's charge, and whether it is a new one."""
+    assert plan.mechanism is not None
+    assert plan.statement.relation is not None
+    account.same_lake(plan.pipeline.lake, lake)
+    before = len(account.ledger.entries(plan.pipeline.dataset))
+    grant = account.reserve(
+        "share",
+        plan.pipeline.dataset,
+        plan.statement.relation,
+        plan.mechanism.event,
+        theorem=plan.statement.theorem,
+        fingerprint=lake.fingerprint,
+        room=16 * plan.size,
+    )
+    return grant, len(account.ledger.entries(plan.pipeline.dataset)) > before
+
+
+def _shared(shares: GaussianShares, account: Account, grant: Grant, gather: Callable[[], Summary]) -> Any:
+    def perturb(summary: Summary) -> Arrays:
+        account.spend(grant)
+        return {"vector": shares.perturb(summary.vector)}
+
+    return account.draw("share", grant, gather, perturb)["vector"]

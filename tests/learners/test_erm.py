@@ -280,7 +280,7 @@ def test_a_run_that_could_not_publish_is_resumed_with_the_same_weights(
         )
     monkeypatch.setattr(job, "write_artefacts", write)
     (entry,) = Ledger.open(own_ledger).entries()
-    result = job.resume(entry.run)
+    result = daskrado.resume(entry.run)
     assert np.array_equal(result.model.weights, drawn[0])
     assert result.model.details["loss"] == "logistic"
     assert [e.state for e in Ledger.open(own_ledger).entries()] == [State.SPENT]

@@ -10,11 +10,11 @@ import pytest
 from scipy import stats
 
 from daskrado.lattice import Lattice
-from daskrado.learners.keep import choose_by_mistakes
+from daskrado.learners.keep import choose_by_mistakes, mistakes
 from daskrado.privacy.accountant import PureEvent
 from daskrado.privacy.ledger import Grant, Ledger, State
 from daskrado.relations import Relation
-from daskrado.statistics import Rows, Statistic, Summary
+from daskrado.statistics import Rows, Summary
 from daskrado.statistics.boosting import MistakeCounts
 
 LATTICE = Lattice(2.0, 10)
@@ -44,12 +44,9 @@ def test_counts_are_the_mistakes_of_each_candidate() -> None:
 def test_the_choice_has_the_exponential_law_and_is_charged_first(tmp_path: Path, rows_per_unit: int) -> None:
     rows, thetas = rows_and_thetas()
     ledger, grant = granted(tmp_path / "l.sqlite")
-    epsilon, seen, counts = 1.5, Counter(), None
-
-    def gather(statistic: Statistic) -> Summary:
-        nonlocal counts
-        counts = statistic.partial(rows)
-        return Summary(statistic, LATTICE, counts, len(rows.y))
+    epsilon, seen, statistic = 1.5, Counter(), mistakes(thetas, LATTICE)
+    counts = statistic.partial(rows)
+    summary = Summary(statistic, LATTICE, counts, len(rows.y))
 
     class Spent:
         """Spends once for real; the repeated draws of this test reuse the grant."""
@@ -63,8 +60,7 @@ def test_the_choice_has_the_exponential_law_and_is_charged_first(tmp_path: Path,
 
     spending = Spent()
     for _ in range(800):
-        seen[choose_by_mistakes(thetas, LATTICE, gather, spending, grant, epsilon, rows_per_unit)] += 1
-    assert counts is not None
+        seen[choose_by_mistakes(summary, spending, grant, epsilon, rows_per_unit)] += 1
     weights = np.exp(-epsilon * counts / (2 * rows_per_unit))
     expected = weights / weights.sum() * 800
     assert stats.chisquare([seen[i] for i in range(4)], expected).pvalue > 1e-5
@@ -74,10 +70,8 @@ def test_the_choice_has_the_exponential_law_and_is_charged_first(tmp_path: Path,
 def test_a_grant_cannot_be_used_twice(tmp_path: Path) -> None:
     rows, thetas = rows_and_thetas()
     ledger, grant = granted(tmp_path / "l.sqlite")
-
-    def gather(statistic: Statistic) -> Summary:
-        return Summary(statistic, LATTICE, statistic.partial(rows), len(rows.y))
-
-    choose_by_mistakes(thetas, LATTICE, gather, ledger, grant, 0.001, 1)
+    statistic = mistakes(thetas, LATTICE)
+    summary = Summary(statistic, LATTICE, statistic.partial(rows), len(rows.y))
+    choose_by_mistakes(summary, ledger, grant, 0.001, 1)
     with pytest.raises(Exception, match="already spent"):
-        choose_by_mistakes(thetas, LATTICE, gather, ledger, grant, 0.001, 1)
+        choose_by_mistakes(summary, ledger, grant, 0.001, 1)

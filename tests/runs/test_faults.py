@@ -30,7 +30,7 @@ from daskrado.errors import ClusterError, DataError
 from daskrado.lake.make import make_lake
 from daskrado.lake.scan import open_lake
 from daskrado.privacy.ledger import Ledger
-from daskrado.runs.job import resume
+from daskrado.runs.resume import resume
 
 Clinic = Callable[..., tuple[Path, Domain]]
 

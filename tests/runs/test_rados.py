@@ -338,7 +338,8 @@ def test_the_adaboost_baseline_runs_and_says_what_it_is(clinic: Clinic, tmp_path
     content = {"kind": "adaboost", "dataset": "clinic", "lake": str(path), "rounds": 15, "private": False}
     content |= {"domain": domain.model_dump(mode="json"), "output": str(tmp_path / "o"), "keep": "training_error"}
     (tmp_path / "a.yaml").write_text(yaml.safe_dump(content))
-    lines = list(load_job(tmp_path / "a.yaml").run(overwrite=False, ledger_path=None, progress=None))
+    job = load_job(tmp_path / "a.yaml")
+    lines = list(job.lines(job.result()))
     assert "not differentially private" in lines[0]
     model = LinearModel.load(tmp_path / "o" / "model.json")
     frame = pd.concat([pd.read_parquet(p) for p in sorted(path.glob("*.parquet"))])

@@ -22,18 +22,23 @@ from daskrado.lake.make import make_lake
 from daskrado.models import LinearModel
 from daskrado.privacy.ledger import Ledger
 from daskrado.relations import Relation
-from daskrado.runs.job import resume
+from daskrado.runs.resume import resume
 from daskrado.runs.show import ledger_lines
 
 Clinic = Callable[..., tuple[Path, Domain]]
+Killed = Callable[[str], None]
+Cut = Callable[..., None]
 KILL = "lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)"
 
 
-def cut_off(lake: Path, out: Path, patch: str, *, relation: str = "add_remove", learner: str = "moments") -> None:
+@pytest.fixture
+def cut_off(killed: Killed) -> Callable[..., None]:
     """Run in a process of its own that kills itself at the moment that ``patch`` arranges."""
-    code = driver(lake, out, patch, relation=relation, learner=learner)
-    done = subprocess.run([sys.executable, "-c", code], env=os.environ, capture_output=True, timeout=60, text=True)
-    assert done.returncode == -signal.SIGKILL, done.stderr
+
+    def run(lake: Path, out: Path, patch: str, *, relation: str = "add_remove", learner: str = "moments") -> None:
+        killed(driver(lake, out, patch, relation=relation, learner=learner))
+
+    return run
 
 
 def driver(
@@ -55,7 +60,7 @@ def entries(ledger: Path) -> list[Any]:
 
 
 def test_killed_before_the_draw_the_run_finishes_on_its_own_grant(
-    clinic: Clinic, own_ledger: Path, tmp_path: Path
+    clinic: Clinic, cut_off: Cut, own_ledger: Path, tmp_path: Path
 ) -> None:
     path, _ = clinic(3000, 3)
     cut_off(path, tmp_path / "out", f"daskrado.runs.job.collect = {KILL}")
@@ -75,14 +80,14 @@ def test_killed_before_the_draw_the_run_finishes_on_its_own_grant(
 
 @pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
 def test_killed_after_the_draw_exactly_that_draw_is_published(
-    clinic: Clinic, own_ledger: Path, tmp_path: Path, relation: str
+    clinic: Clinic, cut_off: Cut, own_ledger: Path, tmp_path: Path, relation: str
 ) -> None:
     path, _ = clinic(3000, 3)
     seen = tmp_path / "drawn.npy"
     patch = (  # after the noise is drawn the process notes what it drew, and dies when it begins to publish
         "import numpy as np\nkeep = daskrado.runs.journal.Journal.keep\n"
-        f"def noted(self, released, rows):\n    np.save({str(seen)!r}, released.values['mean'])\n"
-        "    keep(self, released, rows)\n"
+        f"def noted(self, name, arrays):\n    np.save({str(seen)!r}, arrays['mean'])\n"
+        "    keep(self, name, arrays)\n"
         f"daskrado.runs.journal.Journal.keep = noted\ndaskrado.runs.job.write_artefacts = {KILL}\n"
     )
     cut_off(path, tmp_path / "out", patch, relation=relation)
@@ -102,7 +107,7 @@ def test_killed_after_the_draw_exactly_that_draw_is_published(
 
 
 def test_killed_between_spending_and_keeping_noise_is_not_drawn_again(
-    clinic: Clinic, own_ledger: Path, tmp_path: Path
+    clinic: Clinic, cut_off: Cut, own_ledger: Path, tmp_path: Path
 ) -> None:
     path, _ = clinic(3000, 3)
     cut_off(path, tmp_path / "out", f"daskrado.release._publish = {KILL}")
@@ -114,19 +119,6 @@ def test_killed_between_spending_and_keeping_noise_is_not_drawn_again(
     assert entries(own_ledger) == [entry]
     assert not (tmp_path / "out").exists()
     assert any("its release was lost" in line for line in ledger_lines(Ledger.open(own_ledger)))
-
-
-def test_a_learner_that_reads_the_lake_many_times_is_resumed_on_its_own_grant(
-    clinic: Clinic, own_ledger: Path, tmp_path: Path
-) -> None:
-    path, _ = clinic(3000, 3)
-    patch = f"daskrado.runs.job.learn_iteratively = {KILL}"
-    cut_off(path, tmp_path / "out", patch, relation="replace_one", learner="objective_perturbation")
-    (entry,) = entries(own_ledger)
-    assert entry.state == "reserved"
-    result = resume(entry.run)
-    assert [(e.id, e.state) for e in entries(own_ledger)] == [(entry.id, "spent")]
-    assert (LinearModel.load(tmp_path / "out" / "model.json").weights == result.model.weights).all()
 
 
 @pytest.mark.cluster
@@ -150,7 +142,7 @@ def test_workers_do_not_outlive_a_killed_driver(clinic: Clinic, own_ledger: Path
     assert [str(e.state) for e in entries(own_ledger)] == ["reserved"]
 
 
-def test_two_resumed_runs_draw_once(clinic: Clinic, own_ledger: Path, tmp_path: Path) -> None:
+def test_two_resumed_runs_draw_once(clinic: Clinic, cut_off: Cut, own_ledger: Path, tmp_path: Path) -> None:
     path, _ = clinic(3000, 3)
     cut_off(path, tmp_path / "out", f"daskrado.runs.job.collect = {KILL}")
     (entry,) = entries(own_ledger)
@@ -169,7 +161,9 @@ def test_two_resumed_runs_draw_once(clinic: Clinic, own_ledger: Path, tmp_path: 
     assert [(e.id, e.state) for e in entries(own_ledger)] == [(entry.id, "spent")]
 
 
-def test_what_cannot_be_resumed_is_said_in_one_line(clinic: Clinic, own_ledger: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_resumed_is_said_in_one_line(
+    clinic: Clinic, cut_off: Cut, own_ledger: Path, tmp_path: Path
+) -> None:
     make_lake(tmp_path / "lake", rows=2000, features=12, partitions=2, seed=3)
     cut_off(tmp_path / "lake", tmp_path / "out", f"daskrado.runs.job.collect = {KILL}")
     (entry,) = entries(own_ledger)

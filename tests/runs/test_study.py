@@ -6,8 +6,6 @@ import base64
 import json
 import math
 import os
-import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,8 +17,9 @@ import pytest
 import yaml
 
 import daskrado
+import daskrado.runs.site
 from daskrado.domain import Domain
-from daskrado.errors import BudgetError, DataError, UsageError
+from daskrado.errors import BudgetError, DataError, LedgerError, UsageError
 from daskrado.federation.journal import Journal
 from daskrado.federation.keys import PrivateKeys
 from daskrado.federation.masks import COORDINATOR, pair_stream
@@ -29,6 +28,7 @@ from daskrado.models import LinearModel
 from daskrado.privacy.ledger import Ledger
 from daskrado.runs.combine import FederatedResult, combine, open_study, status_lines
 from daskrado.runs.folder import StudyFolder
+from daskrado.runs.show import ledger_lines
 from daskrado.runs.site import contribute, join
 
 Clinic = Callable[..., tuple[Path, Domain]]
@@ -358,35 +358,127 @@ def test_a_failure_before_the_draw_gives_the_grant_back(parties: Parties) -> Non
     assert parties.states("east") == ["void", "spent"]
 
 
+def contribution(parties: Parties) -> str:
+    return (
+        "import daskrado.runs.site, daskrado.runs.folder, daskrado.runs.journal, daskrado.privacy.shares\n"
+        f"def contribute(): daskrado.runs.site.contribute({str(parties.box)!r}, site='east', dataset='clinic',"
+        f" keys={str(parties.keys('east'))!r}, lake={parties.lakes['east']!r},"
+        f" ledger={str(parties.ledger('east'))!r})\n"
+    )
+
+
+@pytest.mark.parametrize("terms", [DISTRIBUTED, CENTRAL], ids=["distributed", "central"])
 @pytest.mark.parametrize(
-    ("where", "states"),
-    [("daskrado.runs.site.mask", ["spent", "spent"]), ("daskrado.runs.folder.StudyFolder.put_bundle", ["spent"])],
-    ids=["before it was stored", "before it was sent"],
+    ("moment", "state"),
+    [
+        ("daskrado.runs.journal.Journal.begin", "reserved"),
+        ("daskrado.runs.site.mask", "spent"),
+        ("daskrado.runs.folder.StudyFolder.put_bundle", "spent"),
+    ],
+    ids=["before the draw", "before it was stored", "before it was sent"],
 )
-def test_a_killed_site_sends_one_bundle_and_is_never_undercharged(
-    parties: Parties, where: str, states: list[str]
+def test_a_killed_site_sends_one_bundle_on_one_charge(
+    parties: Parties, killed: Callable[[str], None], terms: dict[str, Any], moment: str, state: str
 ) -> None:
-    """Killed after the draw: noise that was not stored was never sent, and is drawn anew under a second grant."""
-    round_ = parties.open(**DISTRIBUTED)
-    module, _, name = where.rpartition(".")
-    owner = module if "StudyFolder" not in module else "daskrado.runs.folder.StudyFolder"
-    call = (
-        f"contribute({str(parties.box)!r}, site='east', keys={str(parties.keys('east'))!r}, dataset='clinic',"
-        f" lake={parties.lakes['east']!r}, ledger={str(parties.ledger('east'))!r})"
-    )
-    code = (
-        "import os, signal, daskrado.runs.site, daskrado.runs.folder\n"
-        "from daskrado.runs.site import contribute\n"
-        f"{owner}.{name} = lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)\n{call}\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], env=os.environ, capture_output=True, timeout=120)
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    round_ = parties.open(**terms)
+    if terms is CENTRAL and state == "reserved":
+        moment = "daskrado.runs.account.Account.spend"  # nothing is drawn at a site
+    kill = "lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)"
+    killed(f"{contribution(parties)}import daskrado.runs.account\n{moment} = {kill}\ncontribute()\n")
     assert not StudyFolder(parties.box).bundles(round_)
-    assert parties.states("east") == ["spent"]
+    assert parties.states("east") == [state]
     parties.send()
-    assert parties.states("east") == states
+    assert parties.states("east") == ["spent"]
     assert len(StudyFolder(parties.box).bundles(round_)) == 3
+    assert list(parties.ledger("east").with_name("east.sqlite.runs").iterdir()) == []
     parties.combine()
+
+
+def test_a_share_that_was_drawn_is_the_one_that_is_sent(parties: Parties, killed: Callable[[str], None]) -> None:
+    """Killed before its bundle was stored: the same share, whose bytes the dying process noted, goes into the sum."""
+    parties.open(**DISTRIBUTED)
+    seen = parties.place / "share.npy"
+    code = (
+        "import numpy as np\n"
+        f"def dying(vector, *rest): np.save({str(seen)!r}, vector); os.kill(os.getpid(), signal.SIGKILL)\n"
+        "daskrado.runs.site.mask = dying\ncontribute()\n"
+    )
+    killed(contribution(parties) + code)
+    sent: list[Any] = []
+    with pytest.MonkeyPatch.context() as patched:
+        genuine = daskrado.runs.site.mask
+        patched.setattr("daskrado.runs.site.mask", lambda v, *rest: (sent.append(v.copy()), genuine(v, *rest))[1])
+        parties.send("east")
+    assert (sent[0] == np.load(seen)).all()
+    assert parties.states("east") == ["spent"]
+
+
+def test_a_share_that_may_have_been_drawn_is_not_drawn_again_unless_the_site_pays(
+    parties: Parties, killed: Callable[[str], None]
+) -> None:
+    parties.open(**DISTRIBUTED)
+    kill = "lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)"
+    killed(f"{contribution(parties)}daskrado.privacy.shares.GaussianShares.perturb = {kill}\ncontribute()\n")
+    for _ in range(2):
+        with pytest.raises(LedgerError, match="noise is never drawn twice .* at a second charge with --pay-again"):
+            parties.send("east")
+    assert parties.states("east") == ["spent"]
+    parties.send("east", pay_again=True)
+    parties.send("east")
+    assert parties.states("east") == ["spent", "spent"]
+    parties.send("north", "west")
+    parties.combine()
+
+
+@pytest.mark.parametrize(
+    ("moment", "state"),
+    [("daskrado.runs.journal.Journal.begin", "reserved"), ("daskrado.runs.combine.LinearModel", "spent")],
+    ids=["before the draw", "after the draw"],
+)
+def test_a_killed_coordinator_finishes_on_one_charge_with_the_noise_it_drew(
+    parties: Parties, killed: Callable[[str], None], moment: str, state: str
+) -> None:
+    parties.open(**CENTRAL)
+    parties.send()
+    seen, boss = parties.place / "drawn.npy", parties.place / "boss.sqlite"
+    call = (
+        "import numpy as np, daskrado.runs.combine, daskrado.runs.journal\n"
+        "keep = daskrado.runs.journal.Journal.keep\n"
+        f"def noted(self, name, arrays): np.save({str(seen)!r}, arrays['mean']); keep(self, name, arrays)\n"
+        "daskrado.runs.journal.Journal.keep = noted\n"
+        f"{moment} = lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)\n"
+        f"daskrado.runs.combine.combine({str(parties.box)!r}, keys={str(parties.keys('boss'))!r},"
+        f" output={str(parties.place / 'out')!r}, ledger={str(boss)!r})\n"
+    )
+    killed(call)
+    assert [str(e.state) for e in Ledger.open(boss).entries()] == [state]
+    assert not (parties.place / "out").exists()
+    if state == "spent":
+        assert any("daskrado study combine, as before" in line for line in ledger_lines(Ledger.open(boss)))
+    result = parties.combine(output=parties.place / "out")
+    if state == "spent":
+        assert (result.release.values["mean"] == np.load(seen)).all()
+    assert [str(e.state) for e in Ledger.open(boss).entries()] == ["spent"]
+    assert (parties.place / "out" / "model.json").exists()
+    with pytest.raises(BudgetError):
+        parties.combine()
+
+
+def test_a_coordinator_killed_at_the_draw_releases_the_total_no_more(
+    parties: Parties, killed: Callable[[str], None]
+) -> None:
+    parties.open(**CENTRAL)
+    parties.send()
+    boss = parties.place / "boss.sqlite"
+    killed(
+        "import daskrado.runs.combine, daskrado.runs.journal\n"
+        "daskrado.runs.journal.Journal.keep = lambda *a: os.kill(os.getpid(), signal.SIGKILL)\n"
+        f"daskrado.runs.combine.combine({str(parties.box)!r}, keys={str(parties.keys('boss'))!r}, ledger={str(boss)!r})"
+    )
+    for _ in range(2):
+        with pytest.raises(LedgerError, match="noise is never drawn twice"):
+            parties.combine()
+    assert [str(e.state) for e in Ledger.open(boss).entries()] == ["spent"]
 
 
 def test_two_processes_of_a_site_do_not_contribute_at_once(parties: Parties) -> None:

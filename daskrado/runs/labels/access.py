@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,22 +9,14 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from daskrado.cluster import ClusterConfig
 from daskrado.domain import parse, read_yaml
-from daskrado.lake.publish import new_folder
 from daskrado.lake.scan import Lake
 from daskrado.privacy.ledger import Grant, Ledger
 from daskrado.privacy.mechanisms import Mechanism
 from daskrado.relations import Relation
-from daskrado.release import Release, release, release_without_privacy
-from daskrado.runs.charging import (
-    budget_facts,
-    left_for,
-    limit_line,
-    opened_ledger,
-    set_first_limit,
-    void_unless_spent,
-)
+from daskrado.release import Release, release_without_privacy
+from daskrado.runs.account import Account
+from daskrado.runs.charging import left_for, limit_line
 from daskrado.runs.labels.config import LabelBase, RandomisedLabels
 from daskrado.runs.labels.learn import Learned, label_mechanism, label_statement
 from daskrado.runs.labels.report import write_labels
@@ -63,36 +54,29 @@ def mechanism_for(pipeline: LabelBase, statistic: Statistic) -> Mechanism:
 class PrivateLabels:
     """Reserved before a row is read, spent before noise is drawn; or exact, and plainly not private."""
 
-    def __init__(self, pipeline: LabelBase, lake: Lake, run: str, ledger_path: str | Path | None) -> None:
-        self._pipeline, self._lake, self._run = pipeline, lake, run
-        self._path = ledger_path
-        self._ledger: Ledger | None = None
+    def __init__(self, pipeline: LabelBase, lake: Lake, account: Account, loosest: Statistic) -> None:
+        self._pipeline, self._account = pipeline, account
         self._grant: Grant | None = None
         self.budget: dict[str, Any] = {}
-        self.notes: tuple[str, ...] = ()
-
-    def charged(self, loosest: Statistic) -> contextlib.AbstractContextManager[None]:
-        """A block in which the reservation stands; it is given back if the block fails before noise is drawn."""
-        pipeline = self._pipeline
         if pipeline.budget is None:
-            return contextlib.nullcontext()
+            return
         chosen = mechanism_for(pipeline, loosest)
-        self._ledger = opened_ledger(self._path, pipeline.ledger)
-        self.notes = set_first_limit(self._ledger, pipeline.ledger, pipeline.dataset, Relation.LABEL_FLIP)
-        self._grant = self._ledger.reserve(
+        account.same_lake(pipeline.lake, lake)
+        account.first_limit(pipeline.ledger, pipeline.dataset, Relation.LABEL_FLIP)
+        self._grant = account.reserve(
+            "labels",
             pipeline.dataset,
             Relation.LABEL_FLIP,
             chosen.event,
             theorem=chosen.theorem,
-            run=self._run,
-            fingerprint=self._lake.fingerprint,
+            fingerprint=lake.fingerprint,
+            room=16 * loosest.size,
         )
-        return void_unless_spent(self._ledger, self._grant)
 
     def release(self, statistic: Statistic, gather: Callable[[], Summary]) -> tuple[Release, Mechanism | None]:
         """Collect the labels' statistic and add noise, once; exact where the job is not private."""
         pipeline = self._pipeline
-        if self._ledger is None or self._grant is None:
+        if self._grant is None:
             return release_without_privacy(gather()), None
         assert pipeline.protect is not None
         assert pipeline.budget is not None
@@ -100,15 +84,15 @@ class PrivateLabels:
         statement = label_statement(
             chosen, pipeline.protect.unit, pipeline.protect.rows_per_unit, pipeline.budget.delta
         )
-        released = release(gather(), chosen, self._ledger, self._grant, statement)
-        self.budget = budget_facts(self._ledger, self._grant)
+        released = self._account.release("labels", self._grant, chosen, statement, gather)
+        self.budget = self._account.budget(self._grant)
         return released, chosen
 
 
-def publish(result: LabelRun, pipeline: LabelBase, title: str, *, overwrite: bool, sections: Any = ()) -> None:
+def publish(result: LabelRun, pipeline: LabelBase, title: str, account: Account, sections: Any = ()) -> None:
     """Write the run's folder, whole or not at all."""
     config = pipeline.model_dump(mode="json", exclude={"lake", "domain", "cluster", "ledger"})
-    with new_folder(pipeline.output, overwrite=overwrite) as folder:
+    with account.publish(pipeline.output) as folder:
         write_labels(
             result.learned,
             folder,
@@ -131,16 +115,6 @@ def load_pipeline(kind: type[AnyModel], pipeline: AnyModel | Mapping[str, Any] |
     if isinstance(content, Mapping):
         content = {key: value for key, value in content.items() if key != "kind"}
     return parse(kind, content, where)
-
-
-def changed(pipeline: AnyModel, cluster: ClusterConfig | None, output: str | None) -> AnyModel:
-    """A pipeline with another cluster or output."""
-    changes: dict[str, Any] = {}
-    if cluster is not None:
-        changes["cluster"] = cluster
-    if output is not None:
-        changes["output"] = output
-    return pipeline.model_copy(update=changes)
 
 
 def plan_of(pipeline: LabelBase, statistic: Statistic, ledger: Ledger | None, block: str) -> Iterator[str]:

@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from daskrado.cluster import ClusterConfig, connect
+from daskrado.cluster import connect
 from daskrado.domain import Scalar, parse
 from daskrado.errors import DataError, UsageError
 from daskrado.lake.collect import Passes, Progress, collect, open_passes
-from daskrado.lake.publish import check_free
 from daskrado.learners.alternating import alternate, lake_bags
 from daskrado.learners.bags import Bags, laplacian_mean_map, mean_map, similarity
 from daskrado.learners.linear_odd import Fit, LakeFeatures, fit_mean
 from daskrado.losses import Loss
 from daskrado.privacy.ledger import Ledger
+from daskrado.runs.account import Account
 from daskrado.runs.charging import Clock
-from daskrado.runs.labels.access import LabelRun, PrivateLabels, changed, plan_of, publish
+from daskrado.runs.labels.access import LabelRun, PrivateLabels, plan_of, publish
 from daskrado.runs.labels.config import BagPipeline, EstimatorChoice, Shares
 from daskrado.runs.labels.learn import finish, measure, open_features
 from daskrado.runs.labels.report import bag_section, descent_section, summary_lines
-from daskrado.runs.pipeline import default_ledger
+from daskrado.runs.opening import open_account
+from daskrado.runs.page import Section
+from daskrado.runs.pipeline_job import PipelineJob
 from daskrado.statement import PrivacyStatement
 from daskrado.statistics.base import Groups
 from daskrado.statistics.label_means import BagCounts
 
-NO_NOTES: tuple[str, ...] = ()
 MAX_BAGS = 2000  # the Laplacian's system is dense, of twice this size
 
 
@@ -41,18 +40,32 @@ def run_bags(
     ledger_path: str | Path | None = None,
     progress: Progress | None = None,
     write: bool = True,
+    account: Account | None = None,
 ) -> LabelRun:
     """Bags and proportions become a mean operator, and that a model."""
-    if write:
-        check_free(pipeline.output, overwrite=overwrite)
+    with open_account(
+        "bags",
+        pipeline,
+        overwrite=overwrite,
+        ledger_path=ledger_path,
+        write=write,
+        private=pipeline.budget is not None,
+        account=account,
+    ) as account:
+        result, sections = _run(pipeline, account, progress)
+        if write:
+            publish(result, pipeline, f"{pipeline.dataset}: learned from bags", account, sections)
+    return result
+
+
+def _run(pipeline: BagPipeline, account: Account, progress: Progress | None) -> tuple[LabelRun, list[Section]]:
     given = _given(pipeline)
     names = tuple(given) if given is not None else pipeline.values
     assert names is not None
     if not 2 <= len(names) <= MAX_BAGS:
         raise UsageError(f"between 2 and {MAX_BAGS} bags are needed, got {len(names)}")
     groups = Groups(pipeline.bags, names)
-    clock, identifier = Clock(), uuid.uuid4().hex
-    domain, lattice = pipeline.domain, pipeline.lattice
+    clock, domain, lattice = Clock(), pipeline.domain, pipeline.lattice
     with clock("scan"):
         extra = [pipeline.bags, *([] if given is not None else [domain.label.column])]
         lake = open_features(pipeline.lake, domain, *extra)
@@ -60,18 +73,19 @@ def run_bags(
         connect(pipeline.cluster, lake.size) as client,
         open_passes(lake, domain, lattice, client=client) as passes,
     ):
-        statement, notes, budget = PrivacyStatement.none(), NO_NOTES, {}
+        statement, budget = PrivacyStatement.none(), {}
         if given is not None:
             proportions = np.array(list(given.values()))
         else:
-            labels, counts = PrivateLabels(pipeline, lake, identifier, ledger_path), BagCounts(domain.width, groups)
-            with labels.charged(counts), clock("labels"):
+            counts = BagCounts(domain.width, groups)
+            labels = PrivateLabels(pipeline, lake, account, counts)
+            with clock("labels"):
                 released, _ = labels.release(
                     counts, lambda: collect(counts, lake, domain, lattice, client=client, progress=progress)
                 )
             rows = np.maximum(released.values["count"], 1.0)
             proportions = np.clip(released.values["positives"] / rows, 0.0, 1.0)
-            statement, notes, budget = released.statement, labels.notes, labels.budget
+            statement, budget = released.statement, labels.budget
         with clock("features"):
             association = pipeline.estimator.similarity == "association"
             measured = measure(passes, groups, squares=association, progress=progress)
@@ -85,12 +99,9 @@ def run_bags(
         "estimator": pipeline.estimator.model_dump(mode="json"),
     }
     learned = finish(domain, loss, pipeline.strength, mean, fit, measured.total_rows, statement, extras=extras)
-    result = LabelRun(identifier, learned, budget, clock.seconds, notes)
-    if write:
-        sections = [bag_section([str(n) for n in names], proportions.tolist(), measured.rows.tolist())]
-        sections += [descent_section(objectives)] if objectives else []
-        publish(result, pipeline, f"{pipeline.dataset}: learned from bags", overwrite=overwrite, sections=sections)
-    return result
+    sections = [bag_section([str(n) for n in names], proportions.tolist(), measured.rows.tolist())]
+    sections += [descent_section(objectives)] if objectives else []
+    return LabelRun(account.run, learned, budget, clock.seconds, account.notes), sections
 
 
 def bag_estimate(bags: Bags, choice: EstimatorChoice) -> NDArray[np.float64]:
@@ -154,25 +165,10 @@ def read_proportions(path: str) -> dict[Scalar, float]:
     return found
 
 
-class BagJob:
+class BagJob(PipelineJob[BagPipeline]):
     """``kind: bags`` for ``daskrado plan`` and ``daskrado run``."""
 
-    def __init__(self, pipeline: BagPipeline) -> None:
-        self.pipeline = pipeline
-
-    @classmethod
-    def load(cls, content: Any, where: str) -> BagJob:
-        """Validate the YAML content."""
-        return cls(parse(BagPipeline, content, where))
-
-    def overridden(self, cluster: ClusterConfig | None, output: str | None) -> BagJob:
-        """The same job on other workers or with another output folder."""
-        return BagJob(changed(self.pipeline, cluster, output))
-
-    @property
-    def ledger_path(self) -> Path:
-        """The pipeline's ledger, else this user's."""
-        return Path(self.pipeline.ledger.path) if self.pipeline.ledger.path else default_ledger()
+    schema = BagPipeline
 
     def plan_lines(self, ledger: Ledger | None) -> Iterator[str]:
         """Cost and noise, from public facts."""
@@ -181,7 +177,19 @@ class BagJob:
         yield from plan_of(self.pipeline, counts, ledger, "positives")
         yield f"bags        {len(names)} values of {self.pipeline.bags!r}; estimator {self.pipeline.estimator.kind}"
 
-    def run(self, *, overwrite: bool, ledger_path: Path | None, progress: Progress | None) -> Iterator[str]:
+    def result(
+        self,
+        *,
+        overwrite: bool = False,
+        ledger_path: str | Path | None = None,
+        progress: Progress | None = None,
+        account: Account | None = None,
+    ) -> LabelRun:
         """Run the job."""
-        result = run_bags(self.pipeline, overwrite=overwrite, ledger_path=ledger_path, progress=progress)
+        return run_bags(
+            self.pipeline, overwrite=overwrite, ledger_path=ledger_path, progress=progress, account=account
+        )
+
+    def lines(self, result: LabelRun) -> Iterator[str]:
+        """Guarantee, budget and weights."""
         return summary_lines(result.learned, result.budget, result.notes, self.pipeline.output)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
-from daskrado.cluster import ClusterConfig
-from daskrado.domain import Domain, Frozen, Scalar
+from daskrado.domain import Frozen, Scalar
 from daskrado.lattice import Lattice
 from daskrado.losses import Loss
 from daskrado.losses_odd import make_odd_loss
 from daskrado.privacy.events import MAX_EPSILON
 from daskrado.relations import Relation
-from daskrado.runs.pipeline import Budget, LedgerConfig, checked_lake, loaded_domain
+from daskrado.runs.pipeline import Budget, LakePipeline, LedgerConfig, check_protected
 from daskrado.statistics.base import Groups
 from daskrado.statistics.even_risk import MAX_BITS
 
@@ -110,13 +109,9 @@ class RandomisedLabels(Frozen):
 Supervision = Annotated[FullLabels | MissingLabels | NoisyLabels | RandomisedLabels, Field(discriminator="kind")]
 
 
-class LabelBase(Frozen):
+class LabelBase(LakePipeline):
     """What all label jobs have in common."""
 
-    dataset: str = Field(pattern=r"^[A-Za-z0-9._-]{1,100}$")
-    lake: Any
-    domain: Domain
-    output: str
     private: bool = True
     protect: Whose | None = None
     budget: Budget | None = None
@@ -125,10 +120,6 @@ class LabelBase(Frozen):
     loss: LossChoice = LossChoice()
     strength: float = Field(default=DEFAULT_STRENGTH, gt=0, description="of the regulariser strength |w|^2")
     lattice_bits: int = Field(default=20, ge=4, le=MAX_BITS)
-    cluster: ClusterConfig = ClusterConfig()
-
-    _read_domain = field_validator("domain", mode="before")(loaded_domain)
-    _check_lake = field_validator("lake")(checked_lake)
 
     @property
     def lattice(self) -> Lattice:
@@ -146,11 +137,12 @@ class LabelBase(Frozen):
             for key in ("budget", "noise") if self.private else ("budget", "noise", "protect"):
                 if getattr(self, key) is not None:
                     raise ValueError(f"{why}: drop {key}")
-        elif self.protect is None or self.budget is None:
-            raise ValueError("protect and budget are missing; a baseline without protection says private: false")
-        elif self.mechanism_name() == "gaussian" and not self.budget.delta > 0:
+            return
+        check_protected(self.private, self.protect, self.budget, "a baseline")
+        assert self.budget is not None
+        if self.mechanism_name() == "gaussian" and not self.budget.delta > 0:
             raise ValueError("noise: gaussian needs a budget with delta above 0")
-        elif self.mechanism_name() != "gaussian" and self.budget.delta > 0:
+        if self.mechanism_name() != "gaussian" and self.budget.delta > 0:
             raise ValueError(f"noise: {self.mechanism_name()} is pure: drop budget.delta, or use gaussian")
 
 

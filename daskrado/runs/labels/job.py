@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import math
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from daskrado.cluster import ClusterConfig, connect
-from daskrado.domain import parse
+from daskrado.cluster import connect
 from daskrado.errors import DataError
 from daskrado.lake.collect import Progress, collect, open_passes
-from daskrado.lake.publish import check_free
 from daskrado.lake.scan import Lake
 from daskrado.learners import supervision as weak
 from daskrado.learners.linear_odd import LakeFeatures, fit_mean
 from daskrado.losses import Loss
 from daskrado.privacy.ledger import Ledger
-from daskrado.privacy.mechanisms import Mechanism
 from daskrado.release import Release
+from daskrado.runs.account import Account
 from daskrado.runs.charging import Clock
-from daskrado.runs.labels.access import LabelRun, PrivateLabels, changed, plan_of, publish
+from daskrado.runs.labels.access import LabelRun, PrivateLabels, plan_of, publish
 from daskrado.runs.labels.config import FullLabels, LabelPipeline, MissingLabels, NoisyLabels, RandomisedLabels
 from daskrado.runs.labels.learn import (
     Measured,
@@ -36,7 +33,8 @@ from daskrado.runs.labels.learn import (
     open_features,
 )
 from daskrado.runs.labels.report import summary_lines
-from daskrado.runs.pipeline import default_ledger
+from daskrado.runs.opening import open_account
+from daskrado.runs.pipeline_job import PipelineJob
 from daskrado.statistics.base import Groups
 from daskrado.statistics.features import normalised_l2
 from daskrado.statistics.label_means import BagCounts
@@ -50,13 +48,27 @@ def run_labels(
     progress: Progress | None = None,
     write: bool = True,
     loss: Loss | None = None,
+    account: Account | None = None,
 ) -> LabelRun:
     """Reserve, measure the public features, release the mean operator once, learn, publish."""
-    if write:
-        check_free(pipeline.output, overwrite=overwrite)
-    clock, identifier = Clock(), uuid.uuid4().hex
-    domain, lattice = pipeline.domain, pipeline.lattice
-    strata = _strata(pipeline)
+    with open_account(
+        "labels",
+        pipeline,
+        overwrite=overwrite,
+        ledger_path=ledger_path,
+        write=write,
+        remembered=loss is None,  # one given in Python cannot be
+        private=pipeline.budget is not None,
+        account=account,
+    ) as account:
+        result = _run(pipeline, account, progress, loss)
+        if write:
+            publish(result, pipeline, f"{pipeline.dataset}: learned from a mean operator", account)
+    return result
+
+
+def _run(pipeline: LabelPipeline, account: Account, progress: Progress | None, loss: Loss | None) -> LabelRun:
+    clock, domain, lattice, strata = Clock(), pipeline.domain, pipeline.lattice, _strata(pipeline)
     with clock("scan"):
         extra = [domain.label.column, *([strata.column] if strata else [])]
         lake = open_features(pipeline.lake, domain, *extra)
@@ -64,21 +76,15 @@ def run_labels(
         connect(pipeline.cluster, lake.size) as client,
         open_passes(lake, domain, lattice, client=client) as passes,
     ):
-        labels = PrivateLabels(pipeline, lake, identifier, ledger_path)
-
-        def release_means() -> tuple[Release, Mechanism | None, Measured]:
-            with clock("features"):
-                measured = measure(passes, strata, progress=progress)
-            missing = isinstance(pipeline.supervision, MissingLabels)
-            statistic = label_means(measured, domain.width, lattice, strata, missing)
-            with clock("labels"):
-                released, chosen = labels.release(
-                    statistic, lambda: collect(statistic, lake, domain, lattice, client=client, progress=progress)
-                )
-            return released, chosen, measured
-
-        with labels.charged(loosest_means(domain.width, lattice, strata)):
-            released, chosen, measured = release_means()
+        labels = PrivateLabels(pipeline, lake, account, loosest_means(domain.width, lattice, strata))
+        with clock("features"):
+            measured = measure(passes, strata, progress=progress)
+        missing = isinstance(pipeline.supervision, MissingLabels)
+        statistic = label_means(measured, domain.width, lattice, strata, missing)
+        with clock("labels"):
+            released, chosen = labels.release(
+                statistic, lambda: collect(statistic, lake, domain, lattice, client=client, progress=progress)
+            )
         mean, stretch, extras = _estimate(pipeline, released, measured, lake, client)
         loss = loss or pipeline.loss.build()
         with clock("learn"):
@@ -100,10 +106,7 @@ def run_labels(
         noise=noise,
         extras=extras,
     )
-    result = LabelRun(identifier, learned, labels.budget, clock.seconds, labels.notes)
-    if write:
-        publish(result, pipeline, f"{pipeline.dataset}: learned from a mean operator", overwrite=overwrite)
-    return result
+    return LabelRun(account.run, learned, labels.budget, clock.seconds, account.notes)
 
 
 def _strata(pipeline: LabelPipeline) -> Groups | None:
@@ -158,25 +161,10 @@ def _audited(pipeline: LabelPipeline, choice: NoisyLabels, lake: Lake, client: A
     return weak.estimated_rates(table)
 
 
-class LabelJob:
+class LabelJob(PipelineJob[LabelPipeline]):
     """``kind: labels`` for ``daskrado plan`` and ``daskrado run``."""
 
-    def __init__(self, pipeline: LabelPipeline) -> None:
-        self.pipeline = pipeline
-
-    @classmethod
-    def load(cls, content: Any, where: str) -> LabelJob:
-        """Validate the YAML content."""
-        return cls(parse(LabelPipeline, content, where))
-
-    def overridden(self, cluster: ClusterConfig | None, output: str | None) -> LabelJob:
-        """The same job on other workers or with another output folder."""
-        return LabelJob(changed(self.pipeline, cluster, output))
-
-    @property
-    def ledger_path(self) -> Path:
-        """The pipeline's ledger, else this user's."""
-        return Path(self.pipeline.ledger.path) if self.pipeline.ledger.path else default_ledger()
+    schema = LabelPipeline
 
     def plan_lines(self, ledger: Ledger | None) -> Iterator[str]:
         """Cost and noise, from public facts."""
@@ -184,7 +172,19 @@ class LabelJob:
         yield from plan_of(self.pipeline, statistic, ledger, "mean")
         yield f"supervision {self.pipeline.supervision.kind}"
 
-    def run(self, *, overwrite: bool, ledger_path: Path | None, progress: Progress | None) -> Iterator[str]:
+    def result(
+        self,
+        *,
+        overwrite: bool = False,
+        ledger_path: str | Path | None = None,
+        progress: Progress | None = None,
+        account: Account | None = None,
+    ) -> LabelRun:
         """Run the job."""
-        result = run_labels(self.pipeline, overwrite=overwrite, ledger_path=ledger_path, progress=progress)
+        return run_labels(
+            self.pipeline, overwrite=overwrite, ledger_path=ledger_path, progress=progress, account=account
+        )
+
+    def lines(self, result: LabelRun) -> Iterator[str]:
+        """Guarantee, budget and weights."""
         return summary_lines(result.learned, result.budget, result.notes, self.pipeline.output)

@@ -2,108 +2,52 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, Self, TypeVar
+from typing import Any
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import model_validator
 
 import daskrado
-from daskrado.cluster import ClusterConfig
-from daskrado.domain import Domain, Frozen, parse
 from daskrado.lake.scan import Lake
 from daskrado.models import write_text
 from daskrado.privacy.accountant import Event, event_to_json
 from daskrado.privacy.ledger import Grant, Ledger
-from daskrado.runs.charging import opened_ledger, set_first_limit, void_unless_spent
-from daskrado.runs.labels.access import changed
+from daskrado.runs.account import Account
 from daskrado.runs.page import Section, render_page
-from daskrado.runs.pipeline import Budget, LedgerConfig, Protect, checked_lake, default_ledger, loaded_domain
+from daskrado.runs.pipeline import Budget, LakePipeline, LedgerConfig, Protect, check_protected
 from daskrado.runs.report import privacy_sections
 from daskrado.statement import PrivacyStatement
 
+ROLE = "measure"
 
-class MeasurePipeline(Frozen):
+
+class MeasurePipeline(LakePipeline):
     """Keys of every measuring job. ``private: false`` must be written out to get exact figures."""
 
-    dataset: str = Field(pattern=r"^[A-Za-z0-9._-]{1,100}$")
-    lake: Any
-    domain: Domain
-    output: str
     private: bool = True
     protect: Protect | None = None
     budget: Budget | None = None
     ledger: LedgerConfig = LedgerConfig()
-    cluster: ClusterConfig = ClusterConfig()
-
-    _read_domain = field_validator("domain", mode="before")(loaded_domain)
-    _check_lake = field_validator("lake")(checked_lake)
 
     @model_validator(mode="after")
     def _check_privacy(self) -> MeasurePipeline:
-        if not self.private and (self.protect is not None or self.budget is not None):
-            raise ValueError("private: false protects nobody: drop protect and budget, or drop private: false")
-        if self.private and (self.protect is None or self.budget is None):
-            raise ValueError("protect and budget are missing; exact figures without protection say private: false")
+        check_protected(self.private, self.protect, self.budget, "exact figures")
         return self
 
 
-PipelineT = TypeVar("PipelineT", bound=MeasurePipeline)
-
-
-class MeasureJob(Generic[PipelineT]):
-    """What every measuring job does the same for ``daskrado plan`` and ``daskrado run``."""
-
-    schema: type[PipelineT]
-
-    def __init__(self, pipeline: PipelineT) -> None:
-        self.pipeline = pipeline
-
-    @classmethod
-    def load(cls, content: Any, where: str) -> Self:
-        """Validate the YAML content."""
-        return cls(parse(cls.schema, content, where))
-
-    def overridden(self, cluster: ClusterConfig | None, output: str | None) -> Self:
-        """The same job on other workers or with another output folder."""
-        return type(self)(changed(self.pipeline, cluster, output))
-
-    @property
-    def ledger_path(self) -> Path:
-        """The pipeline's ledger, else this user's."""
-        return Path(self.pipeline.ledger.path) if self.pipeline.ledger.path else default_ledger()
-
-
-@dataclass(frozen=True)
-class Charge:
-    """A reservation and the ledger that holds it."""
-
-    ledger: Ledger
-    grant: Grant
-    notes: tuple[str, ...]
-
-    def spend(self) -> None:
-        """Mark it spent: call it just before noise is drawn."""
-        self.ledger.spend(self.grant)
-
-
-@contextlib.contextmanager
-def charged(
-    pipeline: MeasurePipeline, lake: Lake, event: Event, theorem: str, run: str, path: str | Path | None
-) -> Iterator[Charge]:
-    """Reserve an event before rows are read; it is given back if the block fails before :meth:`Charge.spend`."""
+def reserved(
+    account: Account, pipeline: MeasurePipeline, lake: Lake, event: Event, theorem: str, room: int = 0
+) -> Grant:
+    """Reserve what a measuring job costs, before rows are read."""
     assert pipeline.protect is not None
     relation = pipeline.protect.relation
-    with opened_ledger(path, pipeline.ledger) as ledger:
-        notes = set_first_limit(ledger, pipeline.ledger, pipeline.dataset, relation)
-        grant = ledger.reserve(
-            pipeline.dataset, relation, event, theorem=theorem, run=run, fingerprint=lake.fingerprint
-        )
-        with void_unless_spent(ledger, grant):
-            yield Charge(ledger, grant, notes)
+    account.same_lake(pipeline.lake, lake)
+    account.first_limit(pipeline.ledger, pipeline.dataset, relation)
+    return account.reserve(
+        ROLE, pipeline.dataset, relation, event, theorem=theorem, fingerprint=lake.fingerprint, room=room
+    )
 
 
 def statement_of(

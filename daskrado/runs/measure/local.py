@@ -1,10 +1,9 @@
-"""kind: local. Rows are randomised at the source; estimates and models are post-processing of their reports."""
+"""Local reports: what they cost, and the estimates and models that are post-processing of them."""
 
 from __future__ import annotations
 
 import json
 import math
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,20 +17,17 @@ from pydantic import model_validator
 from daskrado.cluster import ClusterConfig, connect
 from daskrado.errors import DataError, UsageError
 from daskrado.lake.collect import Progress, collect
-from daskrado.lake.publish import check_free, new_folder
 from daskrado.lake.scan import open_lake
 from daskrado.lake.tally import tally
 from daskrado.lattice import Lattice
 from daskrado.learners.moments import MomentsLearner
 from daskrado.models import LinearModel, write_text
 from daskrado.privacy.accountant import Event, compose, total_event
-from daskrado.privacy.ledger import Ledger
 from daskrado.privacy.local import Estimate, UnaryEncoding
 from daskrado.privacy.local_numbers import LocalNumber
 from daskrado.relations import Relation
 from daskrado.release import Release
-from daskrado.runs.charging import Clock, budget_facts
-from daskrado.runs.measure.base import MeasureJob, MeasurePipeline, charged, plan_head, statement_of, write_pages
+from daskrado.runs.measure.base import MeasurePipeline, statement_of
 from daskrado.runs.measure.reports import (
     ColumnReports,
     EdgeReports,
@@ -39,9 +35,7 @@ from daskrado.runs.measure.reports import (
     ReportCounts,
     ReportFacts,
     Reports,
-    check_rows,
     report_events,
-    write_reports,
 )
 from daskrado.runs.page import Section, bars
 from daskrado.statistics.base import Rows
@@ -100,30 +94,6 @@ class LocalPipeline(MeasurePipeline):
             accountant=f"local: {total.method}",
         )
         return ReportFacts(self.reports, self.domain, statement)
-
-
-def encode(
-    pipeline: LocalPipeline,
-    out: str | Path,
-    *,
-    overwrite: bool = False,
-    ledger_path: str | Path | None = None,
-    progress: Progress | None = None,
-    run: str | None = None,
-) -> tuple[int, dict[str, Any], tuple[str, ...]]:
-    """Write a folder of reports at the source: charged before a row is read, randomised once, whole or not at all."""
-    check_free(out, overwrite=overwrite)
-    lake = open_lake(pipeline.lake, pipeline.domain)
-    with (
-        charged(pipeline, lake, pipeline.event(), THEOREM, run or uuid.uuid4().hex, ledger_path) as charge,
-        new_folder(out, overwrite=overwrite) as folder,
-    ):
-        check_rows(pipeline.domain, lake)
-        charge.spend()
-        facts = pipeline.facts()
-        rows = write_reports(facts, lake, folder, progress)
-        facts.save(folder)
-    return rows, budget_facts(charge.ledger, charge.grant), charge.notes
 
 
 def estimates(
@@ -215,47 +185,6 @@ def learn(
     return LinearModel(
         facts.domain, weights, facts.statement, f"moments of local {facts.reports.kind}", details
     ), released
-
-
-class LocalJob(MeasureJob[LocalPipeline]):
-    """``kind: local`` for ``daskrado plan`` and ``daskrado run``: encode, then estimate or learn."""
-
-    schema = LocalPipeline
-
-    def plan_lines(self, ledger: Ledger | None) -> Iterator[str]:
-        """What the reports of one person cost."""
-        yield from plan_head(self.pipeline, self.pipeline.event(), ledger)
-        yield f"reports     {self.pipeline.reports.kind}, randomised at the source, one for each row"
-        yield f"guarantee   {self.pipeline.facts().statement.sentence()}"
-
-    def run(self, *, overwrite: bool, ledger_path: Path | None, progress: Progress | None) -> Iterator[str]:
-        """Encode, then estimate or learn from what was encoded, and publish all of it."""
-        pipeline, clock, run = self.pipeline, Clock(), uuid.uuid4().hex
-        check_free(pipeline.output, overwrite=overwrite)
-        lines = [pipeline.facts().statement.sentence()]
-        with new_folder(pipeline.output, overwrite=overwrite) as folder:
-            with clock("encode"):
-                rows, budget, notes = encode(
-                    pipeline, folder / "reports", ledger_path=ledger_path, progress=progress, run=run
-                )
-            lines.append(f"{rows:,} reports of {pipeline.reports.kind}, in {pipeline.output}/reports")
-            with clock("read"):
-                sections, found = analysed(folder / "reports", folder, pipeline.cluster, progress)
-            lines += found
-            write_pages(
-                folder,
-                title=f"{pipeline.dataset}: local reports of {pipeline.reports.kind}",
-                run=run,
-                pipeline=pipeline,
-                statement=pipeline.facts().statement,
-                event=pipeline.event(),
-                budget=budget,
-                facts={"rows": rows, "reports": pipeline.reports.model_dump(mode="json")},
-                sections=sections,
-                seconds=clock.seconds,
-                notes=notes,
-            )
-        return iter([*lines, *notes, f"written to {pipeline.output}"])
 
 
 def analysed(

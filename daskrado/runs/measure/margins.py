@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
-import uuid
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import NormalDist
@@ -18,7 +19,6 @@ from daskrado.cluster import connect
 from daskrado.domain import Frozen
 from daskrado.errors import UsageError
 from daskrado.lake.collect import Passes, Progress, open_passes
-from daskrado.lake.publish import check_free, new_folder
 from daskrado.lake.scan import Lake, open_lake
 from daskrado.lattice import Lattice
 from daskrado.learners.adaboost import AdaBoost
@@ -27,10 +27,13 @@ from daskrado.models import LinearModel
 from daskrado.privacy.accountant import Event
 from daskrado.privacy.ledger import Ledger
 from daskrado.privacy.mechanisms import Mechanism, Target, mechanism
-from daskrado.release import Release, release, release_without_privacy
-from daskrado.runs.charging import Clock, budget_facts
-from daskrado.runs.measure.base import MeasureJob, MeasurePipeline, charged, plan_head, statement_of
+from daskrado.release import Release, release_without_privacy
+from daskrado.runs.account import Account
+from daskrado.runs.charging import Clock
+from daskrado.runs.measure.base import ROLE, MeasurePipeline, plan_head, reserved, statement_of
 from daskrado.runs.measure.margins_report import MarginsResult, margin_lines, write_margins
+from daskrado.runs.opening import open_account
+from daskrado.runs.pipeline_job import PipelineJob
 from daskrado.statistics.margins import MarginHistogram, whole_votes
 from daskrado.statistics.rados import HadamardRados
 
@@ -82,7 +85,7 @@ class MarginsPipeline(MeasurePipeline):
             model = LinearModel.load(path)
             if model.domain.feature_names != self.domain.feature_names:
                 raise UsageError(f"models: {path} was learned for another domain than the pipeline's")
-            found[Path(path).parent.name + "/" + Path(path).name] = model.weights
+            found["/".join(Path(os.path.abspath(path)).parts[-2:])] = model.weights
         return found
 
     def statistic(self, weights: Sequence[NDArray[np.float64]]) -> MarginHistogram:
@@ -102,12 +105,27 @@ def run_margins(
     ledger_path: str | Path | None = None,
     progress: Progress | None = None,
     write: bool = True,
+    account: Account | None = None,
 ) -> MarginsResult:
     """Measure margins: exactly, or noised and charged where the lake is private."""
-    if write:
-        check_free(pipeline.output, overwrite=overwrite)
-    clock, run = Clock(), uuid.uuid4().hex
-    given = pipeline.load_models()
+    with open_account(
+        "margins",
+        pipeline,
+        overwrite=overwrite,
+        ledger_path=ledger_path,
+        write=write,
+        private=pipeline.private,
+        account=account,
+    ) as account:
+        result = _run(pipeline, account, progress)
+        if write:
+            with account.publish(pipeline.output) as folder:
+                write_margins(result, pipeline, chosen_event(pipeline, len(result.names)), folder)
+    return result
+
+
+def _run(pipeline: MarginsPipeline, account: Account, progress: Progress | None) -> MarginsResult:
+    clock, given = Clock(), pipeline.load_models()
     with clock("scan"):
         lake = open_lake(pipeline.lake, pipeline.domain)
 
@@ -131,13 +149,13 @@ def run_margins(
                 summary = passes.sum(pipeline.statistic(list(models.values())), progress=progress)
         return models, summary
 
-    notes: tuple[str, ...] = ()
     budget: dict[str, Any] = {}
     if pipeline.private:
         statistic = pipeline.statistic(list(given.values()))
         chosen = pipeline.chosen(statistic)
         assert chosen is not None
         assert pipeline.budget is not None
+        account.unchanged("the models", hashlib.sha256(b"".join(w.tobytes() for w in given.values())).hexdigest())
         statement = statement_of(
             pipeline,
             epsilon=pipeline.budget.epsilon,
@@ -146,18 +164,14 @@ def run_margins(
             theorem=chosen.theorem,
             accountant="one release",
         )
-        with charged(pipeline, lake, chosen.event, chosen.theorem, run, ledger_path) as charge:
-            models, summary = gather(given)
-            released = release(summary, chosen, charge.ledger, charge.grant, statement)
-            budget, notes = budget_facts(charge.ledger, charge.grant), charge.notes
+        grant = reserved(account, pipeline, lake, chosen.event, chosen.theorem, 16 * statistic.size)
+        models = given
+        released = account.release(ROLE, grant, chosen, statement, lambda: gather(given)[1])
+        budget = account.budget(grant)
     else:
         models, summary = gather(given or None)
         released = release_without_privacy(summary)
-    result = _measured(pipeline, lake, list(models), released, run, budget, clock, notes)
-    if write:
-        with new_folder(pipeline.output, overwrite=overwrite) as folder:
-            write_margins(result, pipeline, chosen_event(pipeline, len(result.names)), folder)
-    return result
+    return _measured(pipeline, lake, list(models), released, account.run, budget, clock, account.notes)
 
 
 def _boosted(pipeline: MarginsPipeline, passes: Passes, progress: Progress | None) -> dict[str, NDArray[np.float64]]:
@@ -237,7 +251,7 @@ def chosen_event(pipeline: MarginsPipeline, models: int) -> Event | None:
     return None if chosen is None else chosen.event
 
 
-class MarginsJob(MeasureJob[MarginsPipeline]):
+class MarginsJob(PipelineJob[MarginsPipeline]):
     """``kind: margins`` for ``daskrado plan`` and ``daskrado run``."""
 
     schema = MarginsPipeline
@@ -251,7 +265,19 @@ class MarginsJob(MeasureJob[MarginsPipeline]):
         if chosen is not None:
             yield f"noise       standard deviation {chosen.noise_std()['margins']:.4g} rows on each bin"
 
-    def run(self, *, overwrite: bool, ledger_path: Path | None, progress: Progress | None) -> Iterator[str]:
+    def result(
+        self,
+        *,
+        overwrite: bool = False,
+        ledger_path: str | Path | None = None,
+        progress: Progress | None = None,
+        account: Account | None = None,
+    ) -> MarginsResult:
         """Measure."""
-        result = run_margins(self.pipeline, overwrite=overwrite, ledger_path=ledger_path, progress=progress)
+        return run_margins(
+            self.pipeline, overwrite=overwrite, ledger_path=ledger_path, progress=progress, account=account
+        )
+
+    def lines(self, result: MarginsResult) -> Iterator[str]:
+        """Margins and bounds."""
         return margin_lines(result, self.pipeline)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,6 @@ from daskrado.cluster import connect
 from daskrado.domain import read_yaml
 from daskrado.errors import UsageError
 from daskrado.lake.collect import Progress, collect
-from daskrado.lake.publish import check_free, new_folder
 from daskrado.lake.scan import Lake, open_lake
 from daskrado.lattice import Lattice
 from daskrado.learners.multiplicative_weights import Answer, Calibration, PrivateQueries, WeightsPlan
@@ -26,12 +24,14 @@ from daskrado.models import write_text
 from daskrado.privacy.accountant import compose
 from daskrado.privacy.answer_journal import read_facts
 from daskrado.privacy.ledger import Grant, Ledger, State
-from daskrado.runs.charging import Clock, budget_facts, opened_ledger
-from daskrado.runs.measure.base import MeasureJob, MeasurePipeline, charged, plan_head, statement_of, write_pages
+from daskrado.runs.account import Account
+from daskrado.runs.charging import Clock
+from daskrado.runs.measure.base import MeasurePipeline, plan_head, reserved, statement_of, write_pages
 from daskrado.runs.measure.synthetic import synthetic_rows
+from daskrado.runs.opening import open_account
 from daskrado.runs.page import Section, draw
+from daskrado.runs.pipeline_job import PipelineJob
 from daskrado.statement import PrivacyStatement
-from daskrado.statistics.base import Summary
 from daskrado.statistics.counts import Histogram
 from daskrado.statistics.universe import Universe
 
@@ -120,41 +120,41 @@ def open_queries(
     *,
     ledger_path: str | Path | None = None,
     progress: Progress | None = None,
-    run: str | None = None,
-    clock: Clock | None = None,
     journal: str | Path | None = None,
-) -> Iterator[tuple[PrivateQueries, dict[str, Any], tuple[str, ...]]]:
+) -> Iterator[PrivateQueries]:
     """Reserve, count the cells over partitions, spend, and give an engine that answers adaptive queries.
 
     ``journal`` is a file of what was answered. With one that exists, the engine goes on where it was, on the charge
     that it had: same lake, same settings, same ledger, or it is refused. Keep it with the ledger: who could put an
     older copy back could ask again without paying.
     """
-    time = clock or Clock()
+    with (
+        open_account("queries", pipeline, overwrite=False, ledger_path=ledger_path, write=False) as account,
+        _engine(pipeline, account, Clock(), progress, None if journal is None else Path(journal)) as (engine, _),
+    ):
+        yield engine
+
+
+@contextlib.contextmanager
+def _engine(
+    pipeline: QueriesPipeline, account: Account, clock: Clock, progress: Progress | None, journal: Path | None
+) -> Iterator[tuple[PrivateQueries, Grant]]:
+    """The engine and what pays for it. Its own journal holds every draw, so that it goes on after a crash."""
     calibration = pipeline.plan().calibrated()
     histogram = Histogram(pipeline.domain.width, calibration.plan.universe)
-    with time("scan"):
+    with clock("scan"):
         lake = open_lake(pipeline.lake, pipeline.domain)
-
-    def gather() -> Summary:
-        with connect(pipeline.cluster, lake.size) as client, time("collect"):
-            lattice = Lattice(pipeline.domain.norm_bound)
-            return collect(histogram, lake, pipeline.domain, lattice, client=client, progress=progress)
-
-    if journal is not None and Path(journal).exists() and Path(journal).stat().st_size:
-        with opened_ledger(ledger_path, pipeline.ledger) as ledger:
-            grant = _earlier_grant(ledger, pipeline, calibration, lake, read_facts(journal))
-            facts = {"dataset": pipeline.dataset, "entry": grant.entry}
-            with PrivateQueries(calibration, gather(), journal, facts) as engine:
-                yield engine, budget_facts(ledger, grant), ("continued: nothing more was charged",)
-        return
-    identifier = run or uuid.uuid4().hex
-    with charged(pipeline, lake, calibration.event, THEOREM, identifier, ledger_path) as charge:
-        summary = gather()
-        charge.spend()
-        facts = {"dataset": pipeline.dataset, "entry": charge.grant.entry}
-        with PrivateQueries(calibration, summary, journal, facts) as engine:
-            yield engine, budget_facts(charge.ledger, charge.grant), charge.notes
+    if journal is not None and account.journal is None and journal.exists() and journal.stat().st_size:
+        grant = _earlier_grant(account.ledger, pipeline, calibration, lake, read_facts(journal))
+    else:
+        grant = reserved(account, pipeline, lake, calibration.event, THEOREM)
+    with connect(pipeline.cluster, lake.size) as client, clock("collect"):
+        lattice = Lattice(pipeline.domain.norm_bound)
+        summary = collect(histogram, lake, pipeline.domain, lattice, client=client, progress=progress)
+    account.spend(grant)
+    facts = {"dataset": pipeline.dataset, "entry": grant.entry}
+    with PrivateQueries(calibration, summary, journal, facts) as engine:
+        yield engine, grant
 
 
 def _earlier_grant(
@@ -194,41 +194,46 @@ def run_queries(
     ledger_path: str | Path | None = None,
     progress: Progress | None = None,
     write: bool = True,
+    account: Account | None = None,
 ) -> QueriesResult:
     """Answer the pipeline's batch and publish answers, the synthetic histogram and, if asked, synthetic rows."""
     if not pipeline.queries:
         raise UsageError("queries: the batch is empty; list at least one, or use open_queries from Python")
-    if write:
-        check_free(pipeline.output, overwrite=overwrite)
-    identifier, clock = uuid.uuid4().hex, Clock()
-    with open_queries(pipeline, ledger_path=ledger_path, progress=progress, run=identifier, clock=clock) as opened:
-        engine, budget, notes = opened
-        answers, halted_at = [], None
+    with open_account(
+        "queries", pipeline, overwrite=overwrite, ledger_path=ledger_path, write=write, account=account
+    ) as account:
+        result = _answered(pipeline, account, progress)
+        if write:
+            with account.publish(pipeline.output) as folder:
+                _write(result, pipeline, folder)
+    return result
+
+
+def _answered(pipeline: QueriesPipeline, account: Account, progress: Progress | None) -> QueriesResult:
+    clock = Clock()
+    with _engine(pipeline, account, clock, progress, account.place("answers.jsonl")) as (engine, grant):
+        answers, halted_at = engine.given, None
         with clock("answer"):
-            for position, query in enumerate(pipeline.queries):
+            for position in range(len(answers), len(pipeline.queries)):
                 if engine.halted and halted_at is None:
                     halted_at = position
-                answers.append(engine.estimate(query) if engine.halted else engine.ask(query))
+                query = pipeline.queries[position]
+                answers.append(engine.estimate(query) if engine.halted else engine.give(query))
                 if progress is not None:
                     progress(position + 1, len(pipeline.queries))
-        calibration = engine.calibration
-        result = QueriesResult(
-            identifier,
+        return QueriesResult(
+            account.run,
             answers,
-            calibration,
-            pipeline.statement(calibration),
-            budget,
+            engine.calibration,
+            pipeline.statement(engine.calibration),
+            account.budget(grant),
             engine.updates,
             halted_at,
             engine.synthetic,
             engine.rows,
             clock.seconds,
-            notes,
+            account.notes,
         )
-    if write:
-        with new_folder(pipeline.output, overwrite=overwrite) as folder:
-            _write(result, pipeline, folder)
-    return result
 
 
 def _write(result: QueriesResult, pipeline: QueriesPipeline, folder: Path) -> None:
@@ -306,7 +311,7 @@ def _sections(result: QueriesResult, queries: Sequence[Query], facts: dict[str, 
     ]
 
 
-class QueriesJob(MeasureJob[QueriesPipeline]):
+class QueriesJob(PipelineJob[QueriesPipeline]):
     """``kind: queries`` for ``daskrado plan`` and ``daskrado run``."""
 
     schema = QueriesPipeline
@@ -321,9 +326,21 @@ class QueriesJob(MeasureJob[QueriesPipeline]):
         yield f"accuracy    lazy answers within {facts['lazy_error_95']:,} rows (95 %, all expected queries)"
         yield f"noise       on an update's answer: standard deviation {facts['update_answer_std']:,.1f} rows"
 
-    def run(self, *, overwrite: bool, ledger_path: Path | None, progress: Progress | None) -> Iterator[str]:
+    def result(
+        self,
+        *,
+        overwrite: bool = False,
+        ledger_path: str | Path | None = None,
+        progress: Progress | None = None,
+        account: Account | None = None,
+    ) -> QueriesResult:
         """Answer the batch."""
-        result = run_queries(self.pipeline, overwrite=overwrite, ledger_path=ledger_path, progress=progress)
+        return run_queries(
+            self.pipeline, overwrite=overwrite, ledger_path=ledger_path, progress=progress, account=account
+        )
+
+    def lines(self, result: QueriesResult) -> Iterator[str]:
+        """The first answers."""
         return _lines(result, self.pipeline)
 
 

@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 import daskrado
-from daskrado.cluster import ClusterConfig, connect
-from daskrado.domain import Domain, Frozen, parse
+from daskrado.cluster import connect
 from daskrado.lake.collect import open_passes
 from daskrado.lake.publish import check_free, new_folder
 from daskrado.lake.scan import open_lake
@@ -21,23 +20,19 @@ from daskrado.lattice import Lattice
 from daskrado.learners.adaboost import AdaBoost
 from daskrado.models import LinearModel, write_text
 from daskrado.privacy.ledger import Ledger
+from daskrado.runs.account import Account
 from daskrado.runs.charging import Clock
-from daskrado.runs.job import Progress
-from daskrado.runs.labels.access import changed
 from daskrado.runs.page import Section, bars, render_page
-from daskrado.runs.pipeline import checked_lake, default_ledger, loaded_domain
+from daskrado.runs.pipeline import LakePipeline
+from daskrado.runs.pipeline_job import PipelineJob, Progress
 from daskrado.statement import PrivacyStatement
 
 MANIFEST_SCHEMA = "daskrado.adaboost-manifest/1"
 
 
-class AdaBoostPipeline(Frozen):
+class AdaBoostPipeline(LakePipeline):
     """AdaBoost on all rows of a lake, or on a sample of exactly ``sample`` of them."""
 
-    dataset: str = Field(pattern=r"^[A-Za-z0-9._-]{1,100}$")
-    lake: Any
-    domain: Domain
-    output: str
     private: Literal[False] = Field(description="must be written out: this baseline protects nobody")
     rounds: int = Field(default=1000, ge=1, le=1_000_000)
     sample: int | None = Field(default=None, ge=1)
@@ -47,10 +42,6 @@ class AdaBoostPipeline(Frozen):
     clamp: float = Field(default=0.999999, gt=0, lt=1)
     clamp_low: float = Field(default=0.0, ge=0, lt=1)
     keep: Literal["risk", "training_error", "last"] = "risk"
-    cluster: ClusterConfig = ClusterConfig()
-
-    _read_domain = field_validator("domain", mode="before")(loaded_domain)
-    _check_lake = field_validator("lake")(checked_lake)
 
     def build(self) -> AdaBoost:
         """The learner."""
@@ -82,25 +73,10 @@ def fit_adaboost(
     return model, clock.seconds
 
 
-class AdaBoostJob:
+class AdaBoostJob(PipelineJob[AdaBoostPipeline]):
     """A baseline pipeline for ``daskrado plan`` and ``daskrado run``."""
 
-    def __init__(self, pipeline: AdaBoostPipeline) -> None:
-        self.pipeline = pipeline
-
-    @classmethod
-    def load(cls, content: Any, where: str) -> AdaBoostJob:
-        """Validate the YAML content."""
-        return cls(parse(AdaBoostPipeline, content, where))
-
-    def overridden(self, cluster: ClusterConfig | None, output: str | None) -> AdaBoostJob:
-        """The same job on other workers or with another output folder."""
-        return AdaBoostJob(changed(self.pipeline, cluster, output))
-
-    @property
-    def ledger_path(self) -> Path:
-        """This user's; a baseline debits none."""
-        return default_ledger()
+    schema = AdaBoostPipeline
 
     def plan_lines(self, ledger: Ledger | None) -> Iterator[str]:
         """What it would do."""
@@ -109,10 +85,21 @@ class AdaBoostJob:
         yield f"learner     adaboost, {self.pipeline.rounds} rounds, one pass each"
         yield f"guarantee   {PrivacyStatement.none().sentence()}"
 
-    def run(self, *, overwrite: bool, ledger_path: Path | None, progress: Progress | None) -> Iterator[str]:
-        """Boost and write."""
-        del ledger_path
-        return _lines(self.pipeline, *fit_adaboost(self.pipeline, overwrite=overwrite, progress=progress))
+    def result(
+        self,
+        *,
+        overwrite: bool = False,
+        ledger_path: str | Path | None = None,
+        progress: Progress | None = None,
+        account: Account | None = None,
+    ) -> tuple[LinearModel, dict[str, float]]:
+        """Boost and write; nothing is charged."""
+        del ledger_path, account
+        return fit_adaboost(self.pipeline, overwrite=overwrite, progress=progress)
+
+    def lines(self, result: tuple[LinearModel, dict[str, float]]) -> Iterator[str]:
+        """Rounds and weights."""
+        return _lines(self.pipeline, *result)
 
 
 def _lines(pipeline: AdaBoostPipeline, model: LinearModel, seconds: dict[str, float]) -> Iterator[str]:

@@ -4,37 +4,30 @@ from __future__ import annotations
 
 import json
 import math
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import daskrado
 from daskrado.bounds.rado_risk import separability
-from daskrado.cluster import ClusterConfig, connect
-from daskrado.domain import parse
+from daskrado.cluster import connect
 from daskrado.lake.collect import collect
-from daskrado.lake.publish import check_free, new_folder
 from daskrado.lake.scan import Lake, open_lake
 from daskrado.lake.seeds import SignatureKey
-from daskrado.learners.keep import THEOREM, choose_by_mistakes
+from daskrado.learners.keep import THEOREM, choose_by_mistakes, mistakes
 from daskrado.models import LinearModel, write_text
 from daskrado.privacy.accountant import PureEvent, event_to_json
 from daskrado.privacy.ledger import Grant, Ledger
 from daskrado.rado_set import RadoSet, noise_of, rados_of
-from daskrado.release import Release, release, release_noised_rows, release_without_privacy
-from daskrado.runs.charging import (
-    Clock,
-    budget_facts,
-    opened_ledger,
-    published_seconds,
-    set_first_limit,
-    void_unless_spent,
-)
-from daskrado.runs.job import Progress
-from daskrado.runs.labels.access import changed
-from daskrado.runs.pipeline import RadoBoostChoice, default_ledger
+from daskrado.release import Release, release_noised_rows, release_without_privacy
+from daskrado.runs.account import Account
+from daskrado.runs.charging import Clock, published_seconds
+from daskrado.runs.opening import open_account
+from daskrado.runs.pipeline import RadoBoostChoice
+from daskrado.runs.pipeline_job import PipelineJob, Progress
 from daskrado.runs.rados.pipeline import FixedSupportSet, NoisyEdgesSet, RadosPipeline, SummedSet
 from daskrado.runs.rados.plan import SetPlan, plan_set, with_choice
 from daskrado.runs.rados.report import plan_lines, report, run_lines
@@ -66,33 +59,31 @@ class RadosResult:
     notes: tuple[str, ...] = ()
 
 
-class RadosJob:
+class RadosJob(PipelineJob[RadosPipeline]):
     """A pipeline that makes rados."""
 
-    def __init__(self, pipeline: RadosPipeline) -> None:
-        self.pipeline = pipeline
-
-    @classmethod
-    def load(cls, content: Any, where: str) -> RadosJob:
-        """Validate the YAML content."""
-        return cls(parse(RadosPipeline, content, where))
-
-    def overridden(self, cluster: ClusterConfig | None, output: str | None) -> RadosJob:
-        """The same job on other workers or with another output folder."""
-        return RadosJob(changed(self.pipeline, cluster, output))
-
-    @property
-    def ledger_path(self) -> Path:
-        """The pipeline's ledger, else this user's."""
-        return Path(self.pipeline.ledger.path) if self.pipeline.ledger.path else default_ledger()
+    schema = RadosPipeline
 
     def plan_lines(self, ledger: Ledger | None) -> Iterator[str]:
         """Cost, noise and statement of every set."""
         return plan_lines(self.pipeline, [plan_set(self.pipeline, item) for item in self.pipeline.sets], ledger)
 
-    def run(self, *, overwrite: bool, ledger_path: Path | None, progress: Progress | None) -> Iterator[str]:
+    def result(
+        self,
+        *,
+        overwrite: bool = False,
+        ledger_path: str | Path | None = None,
+        progress: Progress | None = None,
+        account: Account | None = None,
+    ) -> RadosResult:
         """Make the sets and write them."""
-        return run_lines(make_rados(self.pipeline, overwrite=overwrite, ledger_path=ledger_path, progress=progress))
+        return make_rados(
+            self.pipeline, overwrite=overwrite, ledger_path=ledger_path, progress=progress, account=account
+        )
+
+    def lines(self, result: RadosResult) -> Iterator[str]:
+        """Sets, budgets and models."""
+        return run_lines(result)
 
 
 def make_rados(
@@ -102,103 +93,96 @@ def make_rados(
     ledger_path: str | Path | None = None,
     progress: Progress | None = None,
     write: bool = True,
+    account: Account | None = None,
 ) -> RadosResult:
     """Make every set: all charges are reserved before a row is read, each is spent just before its noise is drawn.
 
     Sets whose noise is on rows are charged when their rows are read, and last, so that an earlier failure costs
-    nothing. A killed process leaves every reservation charged.
+    nothing. A killed process leaves every reservation charged, and :func:`daskrado.resume` goes on under them.
     """
-    if write:
-        check_free(pipeline.output, overwrite=overwrite)
     plans = [plan_set(pipeline, item) for item in pipeline.sets]
-    clock, identifier = Clock(), uuid.uuid4().hex
-    with clock("scan"):
-        lake = open_lake(pipeline.lake, pipeline.domain, ids=pipeline.domain.id is not None)
-        plans = [plan.at(lake.rows, accept_no_privacy=pipeline.accept_no_privacy) for plan in plans]
-    if all(plan.event is None for plan in plans):
-        making = _Making(pipeline, lake, None, identifier, clock, progress)
-        result = making.make(plans)
-    else:
-        with opened_ledger(ledger_path, pipeline.ledger) as ledger:
-            making = _Making(pipeline, lake, ledger, identifier, clock, progress)
-            result = making.make(plans)
-    if write:
-        with new_folder(pipeline.output, overwrite=overwrite) as folder:
-            _write(result, folder)
+    clock = Clock()
+    with open_account(
+        "rados",
+        pipeline,
+        overwrite=overwrite,
+        ledger_path=ledger_path,
+        write=write,
+        private=any(plan.event is not None for plan in plans),
+        account=account,
+    ) as account:
+        with clock("scan"):
+            lake = open_lake(pipeline.lake, pipeline.domain, ids=pipeline.domain.id is not None)
+            plans = [plan.at(lake.rows, accept_no_privacy=pipeline.accept_no_privacy) for plan in plans]
+        account.same_lake(pipeline.lake, lake)
+        result = _Making(pipeline, lake, account, clock, progress).make(plans)
+        if write:
+            with account.publish(pipeline.output) as folder:
+                _write(result, folder)
     return result
 
 
 class _Making:
-    """One run's moving parts: the lake, the ledger, and the grants that are still to be spent."""
+    """One run's moving parts: the lake, the account, and the grants of the sets by their roles."""
 
     def __init__(
-        self,
-        pipeline: RadosPipeline,
-        lake: Lake,
-        ledger: Ledger | None,
-        identifier: str,
-        clock: Clock,
-        progress: Progress | None,
+        self, pipeline: RadosPipeline, lake: Lake, account: Account, clock: Clock, progress: Progress | None
     ) -> None:
-        self.pipeline, self.lake, self.ledger = pipeline, lake, ledger
-        self.identifier, self.clock, self.progress = identifier, clock, progress
+        self.pipeline, self.lake, self.account = pipeline, lake, account
+        self.clock, self.progress = clock, progress
         self.client: Any = None
+        self.grants: dict[str, Grant] = {}
 
     def make(self, plans: list[SetPlan]) -> RadosResult:
-        notes: list[str] = []
-        grants: dict[str, Grant] = {}
-        choices: dict[str, Grant] = {}
-        if self.ledger is not None:
-            notes, grants, choices = self._reserve(plans)
+        self._reserve(plans)
         with connect(self.pipeline.cluster, self.lake.size) as self.client:
-            if self.ledger is None:
-                made = [self._finish(plan, self._collect(plan), None, None) for plan in plans]
-                return RadosResult(self.pipeline, self.identifier, tuple(made), (), self.clock.seconds)
-            with void_unless_spent(self.ledger, *grants.values(), *choices.values()):
-                order = sorted(range(len(plans)), key=lambda i: plans[i].statistic.noises_rows)
-                summaries: dict[int, Summary] = {}
-                for i in order:
-                    if plans[i].statistic.noises_rows:
-                        self.ledger.spend(grants[plans[i].item.name])  # this set's noise is drawn while rows are read
-                    summaries[i] = self._collect(plans[i])
-                made = [
-                    self._finish(plan, summaries[i], grants.get(plan.item.name), choices.get(plan.item.name))
-                    for i, plan in enumerate(plans)
-                ]
-            budgets = {g.relation: budget_facts(self.ledger, g) for g in grants.values()}
+            # All rows are read before any noise is drawn; where noise is on rows, both are one, and come last.
+            summaries = {plan.item.name: self._ahead(plan) for plan in plans}
+            released = {
+                plan.item.name: self._released(plan, summaries[plan.item.name])
+                for plan in sorted(plans, key=lambda plan: plan.statistic.noises_rows)
+            }
+            made = [self._finish(plan, released[plan.item.name]) for plan in plans]
+            budgets = {grant.relation: self.account.budget(grant) for grant in self.grants.values()}
         return RadosResult(
-            self.pipeline, self.identifier, tuple(made), tuple(budgets.values()), self.clock.seconds, tuple(notes)
+            self.pipeline,
+            self.account.run,
+            tuple(made),
+            tuple(budgets.values()),
+            self.clock.seconds,
+            self.account.notes,
         )
 
-    def _reserve(self, plans: list[SetPlan]) -> tuple[list[str], dict[str, Grant], dict[str, Grant]]:
-        assert self.ledger is not None
+    def _reserve(self, plans: list[SetPlan]) -> None:
         used = dict.fromkeys(plan.statement.relation for plan in plans if plan.statement.relation is not None)
-        notes = list(set_first_limit(self.ledger, self.pipeline.ledger, self.pipeline.dataset, *used))
-        grants: dict[str, Grant] = {}
-        choices: dict[str, Grant] = {}
-        try:
-            for plan in plans:
-                if plan.event is None or plan.statement.relation is None:
-                    continue
-                relation, name = plan.statement.relation, self.pipeline.dataset
-                wanted = [(grants, plan.event, plan.statement.theorem)]
-                if plan.item.keep_epsilon is not None:
-                    wanted.append((choices, PureEvent(plan.item.keep_epsilon), THEOREM))
-                for held, event, theorem in wanted:
-                    held[plan.item.name] = self.ledger.reserve(
-                        name, relation, event, theorem=theorem, run=self.identifier, fingerprint=self.lake.fingerprint
-                    )
-        except BaseException:
-            for grant in (*grants.values(), *choices.values()):
-                self.ledger.void(grant)
-            raise
-        return notes, grants, choices
+        if used:
+            self.account.first_limit(self.pipeline.ledger, self.pipeline.dataset, *used)
+        for plan in plans:
+            if plan.event is None or plan.statement.relation is None:
+                continue
+            wanted = [(_role(plan), plan.event, plan.statement.theorem, 16 * plan.statistic.size)]
+            if plan.item.keep_epsilon is not None:
+                wanted.append((_role(plan, "choice"), PureEvent(plan.item.keep_epsilon), THEOREM, 8))
+            for role, event, theorem, room in wanted:
+                self.grants[role] = self.account.reserve(
+                    role,
+                    self.pipeline.dataset,
+                    plan.statement.relation,
+                    event,
+                    theorem=theorem,
+                    fingerprint=self.lake.fingerprint,
+                    room=room,
+                )
 
-    def _collect(self, plan: SetPlan) -> Summary:
-        item = plan.item
-        seed = item.seed if isinstance(item, SummedSet | FixedSupportSet) else None
-        key = SignatureKey.secret() if seed is None else SignatureKey.from_seed(seed)
-        with self.clock(f"collect {item.name}"):
+    def _ahead(self, plan: SetPlan) -> Summary | None:
+        """The exact sums of a set, unless rows are noised as they are read, or the set is kept."""
+        if plan.statistic.noises_rows or self.account.has(_role(plan)):
+            return None
+        seed = plan.item.seed if isinstance(plan.item, SummedSet | FixedSupportSet) else None
+        return self._collect(plan, SignatureKey.secret() if seed is None else SignatureKey.from_seed(seed))
+
+    def _collect(self, plan: SetPlan, key: SignatureKey) -> Summary:
+        with self.clock(f"collect {plan.item.name}"):
             return self._gather(plan.statistic, plan, key)
 
     def _gather(self, statistic: Statistic, plan: SetPlan, key: SignatureKey | None = None) -> Summary:
@@ -212,34 +196,38 @@ class _Making:
             progress=self.progress,
         )
 
-    def _finish(self, plan: SetPlan, summary: Summary, grant: Grant | None, choice: Grant | None) -> MadeSet:
-        with self.clock(f"release {plan.item.name}"):
-            released = self._released(plan, summary, grant)
-            relation = plan.statement.relation
-            public_rows = relation is None or relation.rows_public
-            noise = noise_of(released)
-            if isinstance(plan.item, NoisyEdgesSet):
-                support = plan.item.support if plan.item.support is not None else self.lake.rows / 2
-                noise = (plan.edge_noise * math.sqrt(support),) * self.pipeline.domain.width
-            rados = RadoSet(
-                plan.item.kind,
-                self.pipeline.domain,
-                rados_of(released),
-                noise,
-                plan.statement,
-                self.lake.rows if public_rows else None,
-                plan.item.model_dump(mode="json", exclude={"protect", "budget", "learn"}, exclude_none=True),
-            )
-        return self._learned(plan, rados, choice)
+    def _finish(self, plan: SetPlan, released: Release) -> MadeSet:
+        relation = plan.statement.relation
+        public_rows = relation is None or relation.rows_public
+        noise = noise_of(released)
+        if isinstance(plan.item, NoisyEdgesSet):
+            support = plan.item.support if plan.item.support is not None else self.lake.rows / 2
+            noise = (plan.edge_noise * math.sqrt(support),) * self.pipeline.domain.width
+        rados = RadoSet(
+            plan.item.kind,
+            self.pipeline.domain,
+            rados_of(released),
+            noise,
+            plan.statement,
+            self.lake.rows if public_rows else None,
+            plan.item.model_dump(mode="json", exclude={"protect", "budget", "learn"}, exclude_none=True),
+        )
+        return self._learned(plan, rados, self.grants.get(_role(plan, "choice")))
 
-    def _released(self, plan: SetPlan, summary: Summary, grant: Grant | None) -> Release:
-        if plan.event is None:
-            return release_without_privacy(summary, plan.statement)
-        if plan.mechanism is None:
-            return release_noised_rows(summary, plan.statement)
-        assert self.ledger is not None
-        assert grant is not None
-        return release(summary, plan.mechanism, self.ledger, grant, plan.statement)
+    def _released(self, plan: SetPlan, summary: Summary | None) -> Release:
+        def gather() -> Summary:
+            assert summary is not None
+            return summary
+
+        with self.clock(f"release {plan.item.name}"):
+            if plan.event is None:
+                return release_without_privacy(gather(), plan.statement)
+            grant = self.grants[_role(plan)]
+            if plan.mechanism is not None:
+                return self.account.release(_role(plan), grant, plan.mechanism, plan.statement, gather)
+            key = self.account.row_key(_role(plan))  # the draw: this set's noise is a function of it and of the rows
+            self.account.spend(grant)
+            return release_noised_rows(self._collect(plan, key), plan.statement)
 
     def _learned(self, plan: SetPlan, rados: RadoSet, choice: Grant | None) -> MadeSet:
         notes = diagnose(rados)
@@ -256,21 +244,24 @@ class _Making:
         return MadeSet(plan, rados, model, notes)
 
     def _chosen(self, plan: SetPlan, rados: RadoSet, learn: RadoBoostChoice, choice: Grant) -> tuple[Any, Any, Any]:
-        assert self.ledger is not None
         assert plan.event is not None
         assert plan.item.keep_epsilon is not None
-        thetas = learn.build().path(rados.rados)
-        at = choose_by_mistakes(
-            thetas,
-            plan.lattice,
-            lambda statistic: self._gather(statistic, plan),
-            self.ledger,
+        thetas, epsilon = learn.build().path(rados.rados), plan.item.keep_epsilon
+        statistic, units, ledger = mistakes(thetas, plan.lattice), plan.statement.rows_per_unit, self.account.ledger
+        drawn = self.account.draw(
+            _role(plan, "choice"),
             choice,
-            plan.item.keep_epsilon,
-            plan.statement.rows_per_unit,
+            lambda: self._gather(statistic, plan),
+            lambda counts: {"round": np.array(choose_by_mistakes(counts, ledger, choice, epsilon, units))},
         )
+        at = int(drawn["round"])
         details = {"rados": len(rados.rados), "rounds": len(thetas), "kept_round": at + 1}
         return thetas[at], details, with_choice(plan.statement, plan.event, plan.item.keep_epsilon, THEOREM)
+
+
+def _role(plan: SetPlan, what: str = "set") -> str:
+    """Under which name a set's charge and draw are remembered."""
+    return f"{what}~{plan.item.name}"
 
 
 def diagnose(rados: RadoSet) -> tuple[str, ...]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from daskrado.cluster import ClusterConfig
 from daskrado.domain import BooleanColumn, Domain, Frozen, NumericColumn
 from daskrado.errors import UsageError
 from daskrado.relations import Relation
-from daskrado.runs.pipeline import Budget, LedgerConfig, Protect, RadoBoostChoice, checked_lake, loaded_domain
+from daskrado.runs.pipeline import Budget, LakePipeline, LedgerConfig, Protect, RadoBoostChoice
 from daskrado.runs.pipeline import RadoMomentsChoice as MomentsChoice
 from daskrado.runs.pipeline import RadoNewtonChoice as NewtonChoice
 from daskrado.statistics import BalancedRados, FixedSupportRados, HadamardRados, Statistic, UniformRados
@@ -164,21 +163,13 @@ RadoSetChoice = Annotated[
 ]
 
 
-class RadosPipeline(Frozen):
+class RadosPipeline(LakePipeline):
     """One job that makes several sets of rados from a lake, each with a statement of its own."""
 
-    dataset: str = Field(pattern=r"^[A-Za-z0-9._-]{1,100}$")
-    lake: Any
-    domain: Domain
-    output: str
     sets: tuple[RadoSetChoice, ...]
     accept_no_privacy: bool = False
     ledger: LedgerConfig = LedgerConfig()
     lattice_bits: int | None = Field(default=None, ge=4, le=26)
-    cluster: ClusterConfig = ClusterConfig()
-
-    _read_domain = field_validator("domain", mode="before")(loaded_domain)
-    _check_lake = field_validator("lake")(checked_lake)
 
     @model_validator(mode="after")
     def _check(self) -> RadosPipeline:

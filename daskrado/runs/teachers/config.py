@@ -7,16 +7,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
-from daskrado.cluster import ClusterConfig
 from daskrado.domain import Domain, Frozen, Scalar, parse, read_yaml
 from daskrado.errors import UsageError
 from daskrado.lake.shards import Sharding
 from daskrado.learners.black_box import ObjectFactory, OwnFactory, SklearnFactory
 from daskrado.privacy.answers import MAX_QUERIES, Name, Terms
 from daskrado.relations import Relation
-from daskrado.runs.pipeline import Budget, LedgerConfig, Protect
+from daskrado.runs.pipeline import Budget, LakePipeline, LedgerConfig, Protect
 
 Factory = OwnFactory | SklearnFactory | ObjectFactory
 
@@ -107,12 +106,9 @@ class Aside(Frozen):
     aside: float = Field(gt=0, lt=1)
 
 
-class TeachersPipeline(Frozen):
+class TeachersPipeline(LakePipeline):
     """One job: train teachers, answer queries, publish the answers and a student."""
 
-    dataset: str = Field(pattern=r"^[A-Za-z0-9._-]{1,100}$")
-    lake: Any
-    domain: Domain
     output: str = "runs/teachers"
     queries: Aside | str | list[str] | None = None
     protect: Protect
@@ -123,19 +119,6 @@ class TeachersPipeline(Frozen):
     student: StudentConfig = StudentConfig()
     classes: tuple[Scalar, ...] | None = None
     rows: int | None = Field(default=None, ge=1, description="rows that the owner expects, for the plan")
-    cluster: ClusterConfig = ClusterConfig()
-
-    @field_validator("domain", mode="before")
-    @classmethod
-    def _read_domain(cls, value: Any) -> Any:
-        return Domain.load(value) if isinstance(value, str | Path) else value
-
-    @field_validator("lake")
-    @classmethod
-    def _check_lake(cls, value: Any) -> Any:
-        if value is None or (isinstance(value, str) and not value) or isinstance(value, bool | int | float | dict):
-            raise ValueError(f"must be an address or a list of addresses, got {value!r}")
-        return value
 
     @model_validator(mode="after")
     def _check(self) -> TeachersPipeline:

@@ -12,17 +12,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from daskrado.cluster import ClusterConfig
-from daskrado.domain import parse
 from daskrado.encoding import needed_columns
 from daskrado.errors import UsageError
-from daskrado.lake.publish import check_free, new_folder
 from daskrado.lake.scan import open_lake
 from daskrado.lake.shards import encode_queries
 from daskrado.privacy.answers import REFUSED
 from daskrado.privacy.ledger import Ledger
-from daskrado.runs.job import Progress
-from daskrado.runs.pipeline import default_ledger
+from daskrado.runs.account import Account
+from daskrado.runs.opening import open_account
+from daskrado.runs.pipeline_job import PipelineJob, Progress
 from daskrado.runs.teachers.config import TeachersPipeline
 from daskrado.runs.teachers.plan import TeachersPlan, make_plan, plan_lines
 from daskrado.runs.teachers.report import write_artefacts
@@ -57,14 +55,27 @@ def run(
     ledger_path: str | Path | None = None,
     progress: Progress | None = None,
     write: bool = True,
+    account: Account | None = None,
 ) -> TeachersResult:
-    """Answer the pipeline's queries, train a student on them, and publish both."""
-    if write:
-        check_free(pipeline.output, overwrite=overwrite)
+    """Answer the pipeline's queries, train a student on them, and publish both.
+
+    The engine has a journal of its own, which holds every draw: a run that was cut off asks it again.
+    """
     if pipeline.queries is None:
         raise UsageError("queries is missing: an address of public rows, or {aside: SHARE} under label_flip")
+    with open_account(
+        "teachers", pipeline, overwrite=overwrite, ledger_path=ledger_path, write=write, account=account
+    ) as account:
+        result = _answered(pipeline, account, progress)
+        if write:
+            with account.publish(pipeline.output) as folder:
+                write_artefacts(result, folder)
+    return result
+
+
+def _answered(pipeline: TeachersPipeline, account: Account, progress: Progress | None) -> TeachersResult:
     table = None if is_label_private(pipeline) else read_queries(pipeline, pipeline.queries)
-    with open_session(pipeline, ledger_path=ledger_path, progress=progress) as session:
+    with open_session(pipeline, progress=progress, account=account) as session:
         if table is None:
             x = session.aside()
             table = pa.table({"query": np.arange(len(x))})
@@ -80,7 +91,7 @@ def run(
             labels,
             pipeline.student.refused,
         )
-        result = TeachersResult(
+        return TeachersResult(
             session.plan,
             session.run,
             student,
@@ -94,10 +105,6 @@ def run(
             session.engine.answering.terms.refusals,
             session.notes,
         )
-    if write:
-        with new_folder(pipeline.output, overwrite=overwrite) as folder:
-            write_artefacts(result, folder)
-    return result
 
 
 def ask(
@@ -147,38 +154,29 @@ def answered_table(session: Session, table: pa.Table, labels: NDArray[np.int64])
     return table.append_column("answer", answers).append_column("state", pa.array(states, pa.string()))
 
 
-class TeachersJob:
+class TeachersJob(PipelineJob[TeachersPipeline]):
     """The ``teachers`` kind of pipeline."""
 
-    def __init__(self, pipeline: TeachersPipeline) -> None:
-        self.pipeline = pipeline
-
-    @classmethod
-    def load(cls, content: Any, where: str) -> TeachersJob:
-        """Validate the YAML content."""
-        return cls(parse(TeachersPipeline, content, where))
-
-    def overridden(self, cluster: ClusterConfig | None, output: str | None) -> TeachersJob:
-        """The same job on other workers or with another output folder."""
-        changes: dict[str, Any] = {}
-        if cluster is not None:
-            changes["cluster"] = cluster
-        if output is not None:
-            changes["output"] = output
-        return TeachersJob(self.pipeline.model_copy(update=changes))
-
-    @property
-    def ledger_path(self) -> Path:
-        """The pipeline's ledger, else this user's."""
-        return Path(self.pipeline.ledger.path) if self.pipeline.ledger.path else default_ledger()
+    schema = TeachersPipeline
 
     def plan_lines(self, ledger: Ledger | None) -> Iterator[str]:
         """Cost and prospects."""
         return plan_lines(make_plan(self.pipeline), ledger)
 
-    def run(self, *, overwrite: bool, ledger_path: Path | None, progress: Progress | None) -> Iterator[str]:
+    def result(
+        self,
+        *,
+        overwrite: bool = False,
+        ledger_path: str | Path | None = None,
+        progress: Progress | None = None,
+        account: Account | None = None,
+    ) -> TeachersResult:
         """Answer, learn, publish."""
-        return run_lines(run(self.pipeline, overwrite=overwrite, ledger_path=ledger_path, progress=progress))
+        return run(self.pipeline, overwrite=overwrite, ledger_path=ledger_path, progress=progress, account=account)
+
+    def lines(self, result: TeachersResult) -> Iterator[str]:
+        """Queries, budget, student."""
+        return run_lines(result)
 
 
 def run_lines(result: TeachersResult) -> Iterator[str]:

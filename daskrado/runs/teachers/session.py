@@ -25,8 +25,9 @@ from daskrado.lake.teachers import ERROR_UNIT, Course
 from daskrado.learners.black_box import ObjectFactory
 from daskrado.privacy.answers import answering
 from daskrado.privacy.vote_engine import Owner, VoteEngine, open_engine
+from daskrado.runs.account import Account
 from daskrado.runs.charging import Clock, budget_facts, opened_ledger, set_first_limit
-from daskrado.runs.job import Progress
+from daskrado.runs.pipeline_job import Progress
 from daskrado.runs.teachers.config import Aside, TeachersPipeline
 from daskrado.runs.teachers.plan import TeachersPlan, check_rows, make_plan, with_refusals
 
@@ -134,6 +135,7 @@ def open_session(
     ledger_path: str | Path | None = None,
     progress: Progress | None = None,
     learner: Any = None,
+    account: Account | None = None,
 ) -> Iterator[Session]:
     """The one engine of a data set, its lake and its workers, for the duration of the block.
 
@@ -145,7 +147,7 @@ def open_session(
     if learner is not None:
         factory = ObjectFactory(learner)
         plan, facts = replace(plan, factory=factory), {**facts, "learner": factory.path}
-    ledger = opened_ledger(ledger_path, pipeline.ledger)
+    ledger = opened_ledger(ledger_path, pipeline.ledger) if account is None else account.ledger
     binary = pipeline.classes is None
     lake = open_lake(pipeline.lake, pipeline.domain, label=binary, ids=pipeline.shard_by != "position")
     if not binary and pipeline.domain.label.column not in lake.schema.names:
@@ -153,7 +155,10 @@ def open_session(
     check_rows(pipeline, lake.rows)
     relation = pipeline.protect.relation
     notes = set_first_limit(ledger, pipeline.ledger, pipeline.dataset, relation)
-    theorem, run = plan.statement.theorem, uuid.uuid4().hex
+    theorem, run = plan.statement.theorem, uuid.uuid4().hex if account is None else account.run
+    if account is not None:
+        account.same_lake(pipeline.lake, lake)
+        notes = account.notes + notes
     owner = Owner(ledger, pipeline.dataset, relation, theorem, lake.fingerprint, run)
     with open_engine(owner, facts, plan.event) as engine:
         if pipeline.estimate_epsilon is not None:

@@ -23,7 +23,8 @@ from daskrado.models import LinearModel
 from daskrado.privacy.ledger import Ledger
 from daskrado.privacy.local import UnaryEncoding
 from daskrado.privacy.local_numbers import LocalEdges
-from daskrado.runs.measure.local import LocalJob, LocalPipeline, encode, estimates, learn
+from daskrado.runs.measure.local import LocalPipeline, estimates, learn
+from daskrado.runs.measure.local_job import LocalJob, encode
 from daskrado.runs.measure.reports import ReportCounts, ReportFacts
 
 Clinic = Callable[..., tuple[Path, Domain]]
@@ -72,7 +73,8 @@ EDGES = {
 
 def test_a_survey_is_charged_and_estimates_cover_the_truth(clinic: Clinic, tmp_path: Path, own_ledger: Path) -> None:
     made = pipeline(clinic)
-    rows, budget, _ = encode(made, tmp_path / "r")
+    encoded = encode(made, tmp_path / "r")
+    rows, budget = encoded.rows, encoded.budget
     assert rows == 3000
     assert budget["spent_epsilon"] == 6
     (entry,) = Ledger.open(own_ledger).entries("clinic")
@@ -226,7 +228,7 @@ def test_commands_encode_at_the_source_and_read_anywhere(clinic: Clinic, tmp_pat
 def test_the_job_publishes_reports_estimates_and_a_page(clinic: Clinic, tmp_path: Path) -> None:
     job = LocalJob(pipeline(clinic, output=str(tmp_path / "out")))
     assert any("randomised at the source" in line for line in job.plan_lines(None))
-    lines = list(job.run(overwrite=False, ledger_path=None, progress=None))
+    lines = list(job.lines(job.result()))
     assert lines[0].startswith("Differentially private for one patient")
     found = json.loads((tmp_path / "out" / "estimates.json").read_text())
     assert found["reports"] == 3000

@@ -107,13 +107,16 @@ def test_a_batch_is_answered_charged_and_published(clinic: Clinic, tmp_path: Pat
     assert open_lake(str(folder / "synthetic"), small).rows == 500
 
 
-def test_adaptive_queries_from_python_and_the_budget_refuses_a_second_engine(clinic: Clinic, tmp_path: Path) -> None:
+def test_adaptive_queries_from_python_and_the_budget_refuses_a_second_engine(
+    clinic: Clinic, tmp_path: Path, own_ledger: Path
+) -> None:
     made = pipeline(clinic, tmp_path, queries=[])
-    with open_queries(made) as (engine, budget, _):
+    with open_queries(made) as engine:
         first = engine.ask({"smoker": True})
         second = engine.ask({"smoker": True, "ward": "surgery"} if first.fraction > 0.1 else {"ward": "surgery"})
         assert second.count <= engine.rows
-        assert budget["spent_epsilon"] == pytest.approx(2.0, abs=1e-3)
+        spent = Ledger.open(own_ledger).spent(made.dataset, made.protect.relation).epsilon
+        assert float(spent) == pytest.approx(2.0, abs=1e-3)
     with pytest.raises(BudgetError, match="does not cover"), open_queries(made):
         pass
     with pytest.raises(UsageError, match="closed"):
@@ -124,14 +127,14 @@ def test_a_journal_goes_on_with_the_same_engine_on_the_same_charge(
     clinic: Clinic, tmp_path: Path, own_ledger: Path
 ) -> None:
     made, journal = pipeline(clinic, tmp_path, threshold=1), tmp_path / "journal"
-    with open_queries(made, journal=journal) as (engine, _, _):
+    with open_queries(made, journal=journal) as engine:
         while engine.updates < 2:
             engine.ask({"smoker": True})
         before = engine.synthetic
-    with open_queries(made, journal=journal) as (engine, budget, notes):
+    spent = Ledger.open(own_ledger).entries()
+    with open_queries(made, journal=journal) as engine:
         assert np.array_equal(engine.synthetic, before)
-        assert "nothing more was charged" in notes[0]
-        assert budget["spent_epsilon"] == pytest.approx(2.0, abs=1e-3)
+        assert Ledger.open(own_ledger).entries() == spent
     assert len(Ledger.open(own_ledger).entries("clinic")) == 1
     other, _ = clinic(2000, 2)
     with (
@@ -177,7 +180,7 @@ def test_the_job_plans_and_runs_from_a_file(clinic: Clinic, tmp_path: Path) -> N
     job = load_job(file)
     lines = list(job.plan_lines(None))
     assert any("480 cells" in line for line in lines) or any("cells of sex" in line for line in lines)
-    printed = list(job.run(overwrite=False, ledger_path=None, progress=None))
+    printed = list(job.lines(job.result()))
     assert printed[0].startswith("Differentially private for one patient")
 
 
