@@ -1,4 +1,4 @@
-"""What every kind of job does around a charge: open the ledger, set a first limit, give back what was not drawn."""
+"""What every kind of job does around a charge: open the ledger, set a first limit, tell the state of the budget."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from daskrado.errors import LedgerError
 from daskrado.privacy.ledger import Grant, Ledger, Remaining
 from daskrado.relations import Relation
 from daskrado.runs.pipeline import LedgerConfig, default_ledger
@@ -25,18 +24,6 @@ def opened_ledger(path: str | Path | None, config: LedgerConfig) -> Ledger:
         chosen = default_ledger()
         chosen.parent.mkdir(parents=True, exist_ok=True)
     return Ledger.open(chosen)
-
-
-@contextlib.contextmanager
-def void_unless_spent(ledger: Ledger, *grants: Grant) -> Iterator[None]:
-    """Give grants back if the block fails before anything was drawn; also on Ctrl-C."""
-    try:
-        yield
-    except BaseException:
-        for grant in grants:
-            with contextlib.suppress(LedgerError):  # spent, or out of reach: it stays charged
-                ledger.void(grant)
-        raise
 
 
 def set_first_limit(ledger: Ledger, config: LedgerConfig, dataset: str, *relations: Relation) -> tuple[str, ...]:

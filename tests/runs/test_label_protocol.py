@@ -1,9 +1,6 @@
 """Two agents and nothing but files: what is refused, by name, and what is debited."""
 
 import json
-import signal
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -16,6 +13,7 @@ from daskrado.cli import cli
 from daskrado.domain import Domain
 from daskrado.errors import BudgetError, DataError, MessageError, UsageError
 from daskrado.lake.joined import open_joined
+from daskrado.lattice import Lattice
 from daskrado.privacy.ledger import Ledger
 from daskrado.runs.labels.messages import ANSWER, REQUEST
 from daskrado.runs.labels.protocol import Provider, learn_from_answer, make_request
@@ -354,26 +352,30 @@ def test_command_line(world, tmp_path):
     assert len(Ledger.open(ledger).entries("mine")) == 1
 
 
-def test_a_provider_killed_before_its_answer_is_kept_has_paid_and_can_answer(world, tmp_path):
-    """SIGKILL between the draw and the answer on disk: the debit stays, and a second try is debited again."""
+@pytest.mark.parametrize(("moment", "state"), [("p.write_answer", "spent"), ("j.Journal.begin", "reserved")])
+def test_a_provider_killed_before_its_answer_is_out_gives_it_on_the_same_charge(
+    world, tmp_path, killed, moment, state
+):
+    """SIGKILL before the draw, and between the draw and the answer: one debit, and the sum that was drawn."""
     folder, _, _ = world
-    request = tmp_path / "request.json"
-    request.write_text(request_of(world))
     provider = provider_of(world, tmp_path, limit=2.5)
-    code = (
-        "import os, signal, sys\n"
-        "import daskrado.runs.labels.protocol as p\n"
-        "p.write_answer = lambda *a: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "from daskrado.cli import main\nmain()\n"
+    request, drawn = request_of(world), tmp_path / "drawn"
+    killed(
+        "import numpy as np, daskrado.runs.labels.protocol as p, daskrado.runs.journal as j\n"
+        "from pathlib import Path\nfrom daskrado.privacy.ledger import Ledger\n"
+        "from daskrado.signing import SigningKey\n"
+        "keep = j.Journal.keep\n"
+        f"def noted(self, name, arrays): np.savetxt({str(drawn)!r}, arrays['mean']); keep(self, name, arrays)\n"
+        "j.Journal.keep = noted\n"
+        f"{moment} = lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)\n"
+        f"key = SigningKey.load({str(folder / 'provider')!r})\n"
+        f"p.Provider(key, {provider.trusted!r}, 'labels', {provider.labels!r},"
+        f" Ledger.open({str(provider.ledger.path)!r}), Path({str(provider.answers)!r}))"
+        f".answer({request!r}, {str(folder / 'features')!r})\n"
     )
-    words = ["label", "answer", request, "--labels", folder / "labels", "--features", folder / "features",
-             "--dataset", "labels", "--key", folder / "provider", "--trust", folder / "learner.pub", "--ledger",
-             provider.ledger.path, "--answers", tmp_path / "answers", "--out", tmp_path / "a.json"]  # fmt: skip
-    killed = subprocess.run(
-        [sys.executable, "-c", code, *map(str, words)], capture_output=True, timeout=120, check=False
-    )
-    assert killed.returncode == -signal.SIGKILL
-    assert not (tmp_path / "a.json").exists()
+    assert [entry.state for entry in provider.ledger.entries("labels")] == [state]
+    answer = json.loads(provider.answer(request, str(folder / "features")))["body"]
     assert [entry.state for entry in provider.ledger.entries("labels")] == ["spent"]
-    provider.answer(request.read_text(), str(folder / "features"))
-    assert [entry.state for entry in provider.ledger.entries("labels")] == ["spent", "spent"]
+    if state == "spent":
+        step = Lattice(world[1].norm_bound, answer["lattice_bits"]).step
+        assert np.allclose(np.array(answer["steps"]) * step, np.loadtxt(drawn), atol=step / 2)

@@ -420,7 +420,7 @@ def test_a_share_that_may_have_been_drawn_is_not_drawn_again_unless_the_site_pay
     kill = "lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)"
     killed(f"{contribution(parties)}daskrado.privacy.shares.GaussianShares.perturb = {kill}\ncontribute()\n")
     for _ in range(2):
-        with pytest.raises(LedgerError, match="noise is never drawn twice .* at a second charge with --pay-again"):
+        with pytest.raises(LedgerError, match=r"noise is never drawn twice .* at a second charge with --pay-again"):
             parties.send("east")
     assert parties.states("east") == ["spent"]
     parties.send("east", pay_again=True)
@@ -473,7 +473,8 @@ def test_a_coordinator_killed_at_the_draw_releases_the_total_no_more(
     killed(
         "import daskrado.runs.combine, daskrado.runs.journal\n"
         "daskrado.runs.journal.Journal.keep = lambda *a: os.kill(os.getpid(), signal.SIGKILL)\n"
-        f"daskrado.runs.combine.combine({str(parties.box)!r}, keys={str(parties.keys('boss'))!r}, ledger={str(boss)!r})"
+        f"daskrado.runs.combine.combine({str(parties.box)!r}, keys={str(parties.keys('boss'))!r},"
+        f" ledger={str(boss)!r})"
     )
     for _ in range(2):
         with pytest.raises(LedgerError, match="noise is never drawn twice"):

@@ -31,8 +31,8 @@ from daskrado.learners.linear_odd import LakeFeatures, check_strength, fit_mean
 from daskrado.models import write_text
 from daskrado.privacy.ledger import Ledger
 from daskrado.relations import Relation
-from daskrado.release import release
-from daskrado.runs.charging import Clock, void_unless_spent
+from daskrado.runs.account import Account
+from daskrado.runs.charging import Clock
 from daskrado.runs.labels.config import DEFAULT_STRENGTH
 from daskrado.runs.labels.learn import (
     Learned,
@@ -58,8 +58,11 @@ from daskrado.runs.labels.messages import (
     write_request,
 )
 from daskrado.runs.labels.report import write_labels
+from daskrado.runs.opening import named_account
 from daskrado.signing import SigningKey
 from daskrado.statistics.features import FeatureDigest, digest_text
+
+_AGAIN = "the learner may make a new request, at a new charge"
 
 
 def make_request(
@@ -135,11 +138,16 @@ class Provider:
                     f"{where}: alpha {request.alpha:g} is above {self.max_alpha:g}, the most that this provider "
                     "grants to one request; nothing was debited"
                 )
-            answer = write_answer(self._release(request, text, features, where, progress), self.key)
-            write_text(stored, answer)
+            finish = "daskrado label answer, as before"
+            with named_account(self.ledger, request.request, finish, again=_AGAIN) as account:
+                answer = write_answer(self._release(request, text, features, where, progress, account), self.key)
+                write_text(stored, answer)
+                account.done()
             return answer
 
-    def _release(self, request: Request, text: str, features: Any, where: str, progress: Progress | None) -> Answer:
+    def _release(
+        self, request: Request, text: str, features: Any, where: str, progress: Progress | None, account: Account
+    ) -> Answer:
         domain, lattice = request.domain, Lattice(request.domain.norm_bound, request.lattice_bits)
         lake = open_joined(features, self.labels, domain, progress)
         digest, rows = features_digest(features, domain, lattice, self.cluster, progress)
@@ -155,23 +163,25 @@ class Provider:
             )
 
         planned = calibrated(loosest_means(domain.width, lattice))
-        grant = self.ledger.reserve(
+        grant = account.reserve(
+            "labels",
             self.dataset,
             Relation.LABEL_FLIP,
             planned.event,
             theorem=planned.theorem,
-            run=request.request,
             fingerprint=lake.fingerprint,
+            room=16 * planned.target.statistic.size,
         )
-        with void_unless_spent(self.ledger, grant), connect(self.cluster, lake.size) as client:
+        with connect(self.cluster, lake.size) as client:
             try:
                 with open_passes(lake, domain, lattice, client=client, memory=0) as passes:
                     measured = measure(passes, progress=progress)
                     statistic = label_means(measured, domain.width, lattice, None, missing=False)
                     chosen = calibrated(statistic)
                     said = label_statement(chosen, self.unit, self.rows_per_unit, request.delta)
-                    summary = passes.sum(statistic, progress=progress)
-                released = release(summary, chosen, self.ledger, grant, said)
+                    released = account.release(
+                        "labels", grant, chosen, said, lambda: passes.sum(statistic, progress=progress)
+                    )
             finally:
                 forget_labels()
         steps = np.rint(released.values["mean"][0] / lattice.step).astype(np.int64)
