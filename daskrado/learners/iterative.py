@@ -23,6 +23,8 @@ GOOD_NORM = 16.0
 """A public guess at |w| R of a good classifier: rows of about ten active features with margins of a few units.
 
 It balances noise against regularisation in the public rules and forecasts; a wrong guess costs accuracy, not privacy.
+Of the powers of 2 it was the best on magic, covertype, KDDCup99, diabetes130 and synthetic tables together
+(pipelines/reproduce/gradient_rule.py).
 """
 
 Watch = Callable[[int, float], None]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from public_bins import DROPPED, RANGES, Range
 
 from daskrado.domain import Domain
 
@@ -29,23 +31,6 @@ ADULT = [
     "country",
     "income",
 ]
-ADULT_NUMBERS = {
-    # public bounds: what a person can say without looking at the file
-    "age": (0, 100),
-    "fnlwgt": (0, 1_000_000),
-    "education_num": (0, 16),
-    "capital_gain": (0, 100_000),
-    "capital_loss": (0, 5_000),
-    "hours": (0, 100),
-}
-ADULT_BINS = {
-    "age": [22, 26, 30, 34, 38, 42, 46, 50, 55, 60, 65],
-    "education_num": [7, 9, 10, 11, 13, 14, 15],
-    "hours": [20, 30, 38, 41, 46, 51, 60],
-    # round amounts, closer together where most gains and losses are taxed
-    "capital_gain": [1, 1000, 2000, *range(3000, 8001, 250), 10_000, 15_000],
-    "capital_loss": [1, 1000, *range(1400, 2501, 50), 3000],
-}
 DENIAL = ("back.", "land.", "neptune.", "pod.", "smurf.", "teardrop.")
 
 
@@ -70,7 +55,7 @@ def adult() -> tuple[pd.DataFrame, dict[str, list[str]]]:
     ]
     table = pd.concat(parts, ignore_index=True)
     table["income"] = table["income"].str.rstrip(".")
-    texts = [name for name in ADULT if name not in ADULT_NUMBERS and name != "income"]
+    texts = [name for name in ADULT if name not in RANGES["adult"] and name != "income"]
     categories = {name: sorted(table[name].dropna().unique()) for name in texts}
     return table.dropna().reset_index(drop=True), categories
 
@@ -148,30 +133,35 @@ def paper_domain(name: str, table: pd.DataFrame, categories: dict[str, list[str]
     return _domain(label, positive, negative, columns, 1.0, 0.0)
 
 
-def public_domain(name: str, table: pd.DataFrame, categories: dict[str, list[str]], *, bins: bool = False) -> Domain:
-    """Public bounds and categories; ``bins`` cuts Adult's numbers at public edges and drops fnlwgt and education.
+def public_domain(
+    name: str,
+    table: pd.DataFrame,
+    categories: dict[str, list[str]],
+    *,
+    bins: bool = False,
+    edges: Callable[[Range], list[float]] = Range.edges,
+) -> Domain:
+    """Public bounds and categories; ``bins`` cuts numbers at the edges of ``public_bins``.
 
-    Elsewhere the next power of 10 above a column's values stands in for a bound that its owner would declare.
+    Where nothing is declared there, the next power of 10 above a column's values stands in for its owner's bound.
     """
     label, positive, negative = LABELS[name]
     columns: dict[str, Any] = {}
     for column in table:
-        if column == label:
+        if column == label or (bins and column in DROPPED.get(name, ())):
             continue
-        if name == "adult" and bins and column in ("fnlwgt", "education"):
-            continue
-        if name == "adult" and bins and column == "country":
-            columns[column] = {"kind": "categorical", "values": ["United-States"]}
-        elif column in categories:
+        known = RANGES[name].get(column)
+        if column in categories:
             columns[column] = {"kind": "categorical", "values": categories[column], "other": False}
-        elif name == "adult":
-            lower, upper = ADULT_NUMBERS[column]
-            # The upper bound is half open; -upper keeps zero at zero, as in the paper.
-            columns[column] = {"kind": "numeric", "lower": -upper, "upper": upper}
-            if bins:
-                columns[column] = {"kind": "numeric", "lower": lower - 1, "upper": upper, "bins": ADULT_BINS[column]}
+        elif bins and known is not None:
+            # bins are half open: a bound of their own lets the lowest value in
+            columns[column] = {"kind": "numeric", "lower": known.lower - 1, "upper": known.upper + 1}
+            columns[column]["bins"] = edges(known)
         else:
             largest = 10.0 ** np.ceil(np.log10(max(float(table[column].abs().max()), 1e-6)))
+            if name == "adult" and known is not None:
+                largest = known.upper
+            # symmetric bounds keep zero at zero, as in the paper
             columns[column] = {"kind": "numeric", "lower": -largest, "upper": largest}
     return _domain(label, positive, negative, columns, 1.0, 0.0)
 
