@@ -21,7 +21,6 @@ from daskrado.statistics.slopes import SLOPE_BITS, SlopeSum
 
 MIN_STEPS, MAX_STEPS = 20, 500
 _MOMENTUM = 0.9
-_FARTHER = 2.0  # than the worst-case bound asks for
 
 
 @dataclass(frozen=True)
@@ -53,11 +52,9 @@ class PrivateGradient:
 
     The public rule. With D = GOOD_NORM and v = |noise of one full-budget gradient| / (n times the largest gradient),
     descent by a total length l = rate T ends within D^2 / (2 l) + l v^2 / 2 of the best of norm D, whatever T is: the
-    noise of T steps grows as sqrt(T) on each and averages out again. So l = D / v, up to a factor that the bound does
-    not know; 2 was best on magic, covertype, KDDCup99, diabetes130 and synthetic tables
-    (pipelines/reproduce/gradient_rule.py). The steps must be short enough for descent with momentum m to be stable,
-    rate < 2 (1 + m) / ((1 - m) c) at curvature c; T is the least number that keeps to half of that, within MIN_STEPS
-    and MAX_STEPS.
+    noise of T steps grows as sqrt(T) on each and averages out again. So l = D / v. The steps must be short enough for
+    descent with momentum m to be stable, rate < 2 (1 + m) / ((1 - m) c) at curvature c; T is the least number that
+    keeps to half of that, within MIN_STEPS and MAX_STEPS.
     """
 
     loss: Loss = Huber(0.5)  # noqa: RUF009 - frozen
@@ -77,7 +74,7 @@ class PrivateGradient:
         far = SlopeSum.at(np.zeros(facts.width), self.loss, lattice).sensitivity(facts.relation).l2
         once = far * facts.rows_per_unit / math.sqrt(2 * self._rho(facts))
         ratio = once * math.sqrt(facts.width) / facts.rows
-        length = _FARTHER * GOOD_NORM / ratio
+        length = GOOD_NORM / ratio
         fastest = self.rate or (1 + _MOMENTUM) / ((1 - _MOMENTUM) * (self.loss.smoothness or 1.0))
         count = self.steps or math.ceil(min(MAX_STEPS, max(MIN_STEPS, length / fastest)))
         return Steps(count, self.rate or length / count, once * math.sqrt(count), ratio)

@@ -19,8 +19,8 @@ from daskrado.relations import Relation
 if TYPE_CHECKING:
     from daskrado.lake.collect import Progress
 
-GOOD_NORM = 16.0
-"""A public guess at |w| R of a good classifier: rows of about ten active features with margins of a few units.
+GOOD_NORM = 32.0
+"""A public guess at |w| R of a good classifier: rows of a dozen active features, each worth a few units of margin.
 
 It balances noise against regularisation in the public rules and forecasts; a wrong guess costs accuracy, not privacy.
 Of the powers of 2 it was the best on magic, covertype, KDDCup99, diabetes130 and synthetic tables together
