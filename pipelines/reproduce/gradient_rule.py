@@ -85,7 +85,9 @@ def measure(table: pd.DataFrame, domain: Domain, who: str, norm: float, runs: in
 
 def excess(tables: dict[str, dict[str, list[float]]]) -> dict[str, float]:
     """For each choice, the mean over tables and epsilons of its error above the best choice's."""
-    above = {name: np.array(list(rows.values())) - np.min(list(rows.values()), axis=0) for name, rows in tables.items()}
+    above = {
+        name: np.array(list(rows.values())) - np.min(list(rows.values()), axis=0) for name, rows in tables.items()
+    }
     choices = list(next(iter(tables.values())))
     return {choice: round(float(np.mean([a[i] for a in above.values()])), 5) for i, choice in enumerate(choices)}
 

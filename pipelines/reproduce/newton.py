@@ -44,7 +44,7 @@ def newton(
     x: np.ndarray, rho: float, loss: Loss, steps: int, share: float, damping: float, draw: np.random.Generator
 ) -> np.ndarray:
     """Weights after ``steps`` noisy Newton steps from 0, on rows already times their labels."""
-    rows, width = x.shape
+    width = x.shape[1]
     assert loss.smoothness is not None
     first = 1 / math.sqrt(2 * rho * (1 - share) / steps)
     second = loss.smoothness / math.sqrt(2 * rho * share / steps)
@@ -55,7 +55,9 @@ def newton(
         upper = np.triu(second * draw.normal(size=(width, width)))
         hessian = (x * curvatures[:, None]).T @ x + upper + np.triu(upper, 1).T
         values, basis = np.linalg.eigh(hessian)
-        weights = weights - basis @ ((basis.T @ gradient) / (np.maximum(values, 0) + damping * second * math.sqrt(width)))
+        weights = weights - basis @ (
+            (basis.T @ gradient) / (np.maximum(values, 0) + damping * second * math.sqrt(width))
+        )
     return weights
 
 
