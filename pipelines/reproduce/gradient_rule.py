@@ -1,4 +1,4 @@
-"""How the constants of the public rules were chosen, on every table but Adult: GOOD_NORM, and with --bins the bin edges.
+"""How the constants of the public rules were chosen, on every table but Adult: GOOD_NORM, or the bin edges (--bins).
 
 python pipelines/reproduce/gradient_rule.py --json [--bins]
 

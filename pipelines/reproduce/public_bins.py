@@ -1,7 +1,7 @@
 """One mechanical rule that turns public ranges of columns into bin edges, for every table alike.
 
-A column of few whole numbers has one bin for each of them. Any other range is cut in 20 bins of equal width. An amount
-counts from zero over several decades, so the first of its 20 bins is cut further, at preferred numbers (ISO 3, R10:
+A column of few whole numbers has one bin for each of them. Any other range is cut in 20 bins of equal width. Amounts
+count from zero over several decades, so the first of their 20 bins is cut further, at preferred numbers (ISO 3, R10:
 ten in a decade) from 1 on. The numbers 20 and R10 were chosen on magic and KDDCup99 (gradient_rule.py --bins); no
 table's own values were looked at for its edges, and Adult not at all.
 """
