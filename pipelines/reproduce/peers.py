@@ -1,7 +1,7 @@
 """Private learners side by side, on real tables, at several epsilons: ours, scikit-learn without privacy, and peers.
 
 python pipelines/reproduce/peers.py --json [--tables adult,adult_bins,kdd,covertype,magic,diabetes130]
-(adult_paper: scaled by the columns' maxima, as in Chaudhuri et al. 2011; adult_bins: cut at public edges)
+(adult_paper: scaled by the columns' maxima, as in Chaudhuri et al. 2011; any name with _bins: cut at public edges)
 diffprivlib and interpret take part where they are installed. All choices of ours come from public facts.
 """
 
@@ -13,6 +13,7 @@ import json
 import sys
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ import pyarrow as pa
 from dp_erm import draw, errors, folds, say
 from tables import LOADERS, paper_domain, public_domain
 
-from daskrado.domain import Domain
+from daskrado.domain import Domain, NumericColumn
 from daskrado.encoding import encode_table
 from daskrado.errors import UsageError
 from daskrado.lake.collect import Passes
@@ -68,32 +69,63 @@ def rows_of(table: pd.DataFrame, domain: Domain) -> tuple[np.ndarray, np.ndarray
     return np.ascontiguousarray(clip_rows(x, domain.norm_bound)), made.labels.astype(int)
 
 
-def scikit_learn(x: np.ndarray, y: np.ndarray) -> Any:
+@dataclass(frozen=True)
+class Split:
+    """One fold as peers take it: encoded rows, and the table's own columns for those that encode by themselves."""
+
+    x: np.ndarray
+    y: np.ndarray
+    x_test: np.ndarray
+    frame: pd.DataFrame
+    frame_test: pd.DataFrame
+    domain: Domain
+
+
+def scikit_learn(split: Split) -> np.ndarray:
     from sklearn.linear_model import LogisticRegression
 
-    return LogisticRegression(C=100.0, max_iter=500).fit(x, y)
+    return np.asarray(LogisticRegression(C=100.0, max_iter=500).fit(split.x, split.y).predict(split.x_test))
 
 
-def peers() -> dict[str, Callable[[np.ndarray, np.ndarray, float], Any]]:
+def diffprivlib(split: Split, epsilon: float) -> np.ndarray:
+    """C = 0.01 is the better of its settings on Adult."""
+    from diffprivlib.models import LogisticRegression
+
+    model = LogisticRegression(epsilon=epsilon, data_norm=1.0, C=0.01, max_iter=500)
+    return np.asarray(model.fit(split.x, split.y).predict(split.x_test))
+
+
+def interpret(split: Split, epsilon: float) -> np.ndarray:
+    """On the same encoded rows."""
+    from interpret.privacy import DPExplainableBoostingClassifier
+
+    bounds = dict.fromkeys(range(split.x.shape[1]), (-1.0, 1.0))
+    model = DPExplainableBoostingClassifier(epsilon=epsilon, delta=DELTA, privacy_bounds=bounds)
+    return np.asarray(model.fit(split.x, split.y).predict(split.x_test))
+
+
+def interpret_columns(split: Split, epsilon: float) -> np.ndarray:
+    """On the table's own columns within the same public bounds, which it bins by itself."""
+    from interpret.privacy import DPExplainableBoostingClassifier
+
+    numeric = {name: c for name, c in split.domain.columns.items() if isinstance(c, NumericColumn)}
+    model = DPExplainableBoostingClassifier(
+        epsilon=epsilon,
+        delta=DELTA,
+        privacy_bounds={name: (column.lower, column.upper) for name, column in numeric.items()},
+        feature_types=["continuous" if name in numeric else "nominal" for name in split.domain.columns],
+    )
+    columns = list(split.domain.columns)
+    return np.asarray(model.fit(split.frame[columns], split.y).predict(split.frame_test[columns]))
+
+
+def peers() -> dict[str, Callable[[Split, float], np.ndarray]]:
     """Those that are installed."""
-    found: dict[str, Callable[[np.ndarray, np.ndarray, float], Any]] = {}
+    found: dict[str, Callable[[Split, float], np.ndarray]] = {}
     if importlib.util.find_spec("diffprivlib"):
-
-        def diffprivlib(x: np.ndarray, y: np.ndarray, epsilon: float) -> Any:
-            from diffprivlib.models import LogisticRegression
-
-            return LogisticRegression(epsilon=epsilon, data_norm=1.0, C=0.01, max_iter=500).fit(x, y)
-
         found["diffprivlib"] = diffprivlib
     if importlib.util.find_spec("interpret"):
-
-        def interpret(x: np.ndarray, y: np.ndarray, epsilon: float) -> Any:
-            from interpret.privacy import DPExplainableBoostingClassifier
-
-            bounds = dict.fromkeys(range(x.shape[1]), (-1.0, 1.0))
-            return DPExplainableBoostingClassifier(epsilon=epsilon, delta=DELTA, privacy_bounds=bounds).fit(x, y)
-
-        found["interpret"] = interpret
+        found |= {"interpret": interpret, "interpret, own columns": interpret_columns}
     return found
 
 
@@ -132,15 +164,16 @@ def run(name: str, options: argparse.Namespace) -> dict[str, Any]:
                             note(f"{who} [{relation}]", epsilon, float(errors(test, [weights])[0]))
         if not options.no_peers:
             inside = np.concatenate([part for i, part in enumerate(parts) if i != fold])
-            x, y = rows_of(table.iloc[inside], domain)
-            x_test, y_test = rows_of(table.iloc[parts[fold]], domain)
-            bare = float((scikit_learn(x, y).predict(x_test) != y_test).mean())
+            frame, frame_test = table.iloc[inside], table.iloc[parts[fold]]
+            x_test, y_test = rows_of(frame_test, domain)
+            split = Split(*rows_of(frame, domain), x_test, frame, frame_test, domain)
+            bare = float((scikit_learn(split) != y_test).mean())
             for epsilon in epsilons:
                 note("scikit-learn, not private", epsilon, bare)
-                for who, fit in peers().items():
+                for who, predict in peers().items():
                     with warnings.catch_warnings():
                         warnings.simplefilter("ignore")
-                        note(who, epsilon, float((fit(x, y, epsilon).predict(x_test) != y_test).mean()))
+                        note(who, epsilon, float((predict(split, epsilon) != y_test).mean()))
         say(f"{name}: fold {fold + 1} of {options.folds} done")
     means = {who: {e: round(float(np.mean(v)), 4) for e, v in by.items()} for who, by in kept.items()}
     full = {who: [by[f"{e:g}"] for e in epsilons] for who, by in means.items() if len(by) == len(epsilons)}

@@ -1,0 +1,93 @@
+"""The public rule of the noisy gradient, against the theory it is derived from; and the public rule of bin edges."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize_scalar
+
+from daskrado.learners.gradient import MAX_STEPS, MIN_STEPS, PrivateGradient
+from daskrado.learners.iterative import GOOD_NORM
+from daskrado.losses import Huber, Logistic, Loss, SmoothHinge
+from daskrado.privacy.accountant import zcdp_rho
+from daskrado.privacy.perturbation import Facts
+from daskrado.relations import Relation
+
+RELATIONS = (Relation.ADD_REMOVE, Relation.REPLACE_ONE)
+
+
+def facts(epsilon: float, relation: Relation = Relation.ADD_REMOVE) -> Facts:
+    return Facts(40_000, 100, 1.0, relation, epsilon, 1e-6)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("epsilon", [0.03, 0.1, 0.3, 1.0, 3.0])
+def test_the_length_of_descent_is_the_best_of_the_bound(epsilon: float, relation: Relation) -> None:
+    """rate x steps minimises D^2/(2 l) + l v^2/2, found here by a search; v from the noise of one gradient."""
+    plan = PrivateGradient().schedule(facts(epsilon, relation))
+    far = 1 if relation is Relation.ADD_REMOVE else 2
+    ratio = far / np.sqrt(2 * zcdp_rho(epsilon, 1e-6)) * np.sqrt(100) / 40_000
+    found = minimize_scalar(
+        lambda log: GOOD_NORM**2 / (2 * np.exp(log)) + np.exp(log) * ratio**2 / 2, bounds=(0, 20), method="bounded"
+    )
+    assert plan.rate * plan.count == pytest.approx(np.exp(found.x), rel=1e-3)
+    assert PrivateGradient().excess(facts(epsilon, relation)) == pytest.approx(found.fun, rel=1e-6)
+    assert MIN_STEPS <= plan.count <= MAX_STEPS
+
+
+@pytest.mark.parametrize("loss", [Huber(0.5), Logistic(), SmoothHinge(0.3)], ids=lambda loss: loss.name)
+def test_uncapped_steps_are_stable_at_the_largest_curvature(loss: Loss) -> None:
+    """Descent with momentum is the map (u, u') -> ((1 + m - r) u - m u', u), r = rate (1 - m) c: its powers vanish."""
+    momentum, curvature = 0.9, loss.smoothness
+    assert curvature is not None
+    plan = PrivateGradient(loss).schedule(facts(0.1))
+    assert MIN_STEPS < plan.count < MAX_STEPS
+
+    def radius(rate: float) -> float:
+        r = rate * (1 - momentum) * curvature
+        return float(np.abs(np.linalg.eigvals([[1 + momentum - r, -momentum], [1, 0]])).max())
+
+    assert radius(plan.rate) < 1
+    assert radius(1.9 * plan.rate) < 1 < radius(2.2 * plan.rate)  # half of the limit, less the rounding of steps
+
+
+def test_given_steps_or_rate_are_kept_and_the_length_follows() -> None:
+    ruled = PrivateGradient().schedule(facts(0.1))
+    given = PrivateGradient(steps=37).schedule(facts(0.1))
+    assert given.count == 37
+    assert given.rate * 37 == pytest.approx(ruled.rate * ruled.count)
+    rated = PrivateGradient(rate=9.0).schedule(facts(0.1))
+    assert rated.rate == 9.0
+    assert rated.count * 9.0 == pytest.approx(ruled.rate * ruled.count, rel=0.01)
+    both = PrivateGradient(steps=5, rate=3.0).schedule(facts(0.1))
+    assert (both.count, both.rate) == (5, 3.0)
+
+
+@pytest.fixture(scope="module")
+def bins() -> ModuleType:
+    folder = str(Path(__file__).parents[2] / "pipelines" / "reproduce")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        yield importlib.import_module("public_bins")  # type: ignore[misc]
+    sys.modules.pop("public_bins", None)
+
+
+def test_bin_edges_by_hand(bins: ModuleType) -> None:
+    assert bins.equal(0, 100).edges() == list(range(5, 100, 5))
+    assert bins.whole(1, 4).edges() == [2, 3, 4]
+    assert bins.amount(200).edges() == [1, 1.25, 1.6, 2, 2.5, 3.15, 4, 5, 6.3, 8, *range(10, 200, 10)]
+    assert bins.amount(100).edges(5, (1.0, 2.0, 5.0)) == [1, 2, 5, 10, 20, 40, 60, 80]
+
+
+def test_every_declared_range_makes_rising_edges_inside_it(bins: ModuleType) -> None:
+    for ranges in bins.RANGES.values():
+        for column in ranges.values():
+            edges = column.edges()
+            assert edges == sorted(set(edges))
+            assert column.lower < edges[0]
+            assert edges[-1] <= column.upper
