@@ -233,7 +233,16 @@ def run_learning(options: argparse.Namespace) -> dict[str, Any]:
     return figure
 
 
-def draw(folder: Path, name: str, x: Any, lines: dict[str, list[float]], xlabel: str, ylabel: str) -> None:
+def draw(
+    folder: Path,
+    name: str,
+    x: Any,
+    lines: dict[str, list[float]],
+    xlabel: str,
+    ylabel: str,
+    *,
+    logarithmic: bool = False,
+) -> None:
     """PNG and SVG."""
     from matplotlib.figure import Figure
 
@@ -242,6 +251,10 @@ def draw(folder: Path, name: str, x: Any, lines: dict[str, list[float]], xlabel:
     axes = figure.add_subplot()
     for kind, values in lines.items():
         axes.plot(x, values, marker="o", markersize=3, label=kind.replace("_", " "))
+    if logarithmic:
+        axes.set_xscale("log")
+        axes.set_xticks(x, [f"{value:g}" for value in x], minor=False)
+        axes.minorticks_off()
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
     axes.set_title(name.replace("_", ", "), fontsize=9)

@@ -13,14 +13,13 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 import numpy as np
 import pandas as pd
 from dp_erm import errors, folds, say
-from public_bins import EQUAL, RENARD
+from public_bins import COARSE, FINE
 from tables import LOADERS, public_domain
 
 from daskrado.domain import Domain
@@ -40,7 +39,12 @@ LEARNERS: dict[str, tuple[IterativeLearner, float]] = {
     "objective": (ObjectivePerturbation(Huber(0.5)), 0.0),
     "output": (OutputPerturbation(Huber(0.5)), 0.0),
 }
-SERIES = {"1-2-5": (1.0, 2.0, 5.0), "R5": RENARD[::2], "R10": RENARD}
+BINS = {
+    "10, R5": (10, COARSE[1][::2]),
+    "20, 1-2-5": (20, (1.0, 2.0, 5.0)),
+    "20, R10": COARSE,
+    "40, R20": FINE,
+}
 
 
 def synthetic(rows: int) -> tuple[pd.DataFrame, Domain]:
@@ -57,16 +61,16 @@ def synthetic(rows: int) -> tuple[pd.DataFrame, Domain]:
     return table, Domain.model_validate({"label": label, "norm_bound": 1.0, "intercept": 0.0, "columns": columns})
 
 
-def load(name: str, rows: int, **rule: Any) -> tuple[pd.DataFrame, Domain]:
+def load(name: str, rows: int, bins: tuple[int, tuple[float, ...]] = COARSE) -> tuple[pd.DataFrame, Domain]:
     """A table of at most so many rows, sampled in public, and its Domain."""
     if name == "synthetic":
         return synthetic(rows)
     base = name.split("_")[0]
     table, categories = LOADERS[base]()
-    if name == "diabetes130_long":
+    if name.endswith("_long"):
         # Almost nobody is readmitted soon, whatever is known: a stay above four days can be told.
         table["label"] = np.where(table.pop("time_in_hospital") > 4, "soon", "not")
-    domain = public_domain(base, table, categories, bins=base != name, **rule)
+    domain = public_domain(base, table, categories, bins=None if base == name else bins)
     return table.sample(min(rows, len(table)), random_state=0).reset_index(drop=True), domain
 
 
@@ -103,14 +107,11 @@ def main() -> None:
     options = parser.parse_args()
     kept: dict[str, dict[str, dict[str, list[float]]]] = {}
     if options.bins:
-        names = [name for name in options.tables.split(",") if name in ("magic_bins", "kdd_bins", "covertype_bins")]
-        rules = [(10, "R10"), (EQUAL, "R10"), (40, "R10"), (EQUAL, "1-2-5"), (EQUAL, "R5")]
-        for name in names:
-            for equal, series in rules:
-                made = load(name, options.rows, edges=lambda r, e=equal, s=series: r.edges(e, SERIES[s]))
-                row = measure(*made, "gradient", gradient.GOOD_NORM, options.runs)
-                kept.setdefault("bins", {}).setdefault(name, {})[f"{equal}, {series}"] = row
-                say(f"{name} {equal} {series}: {row}")
+        for name in ("magic_bins", "covertype_bins", "diabetes130_long"):
+            for rule, bins in BINS.items():
+                row = measure(*load(name, options.rows, bins), "gradient", gradient.GOOD_NORM, options.runs)
+                kept.setdefault("bins", {}).setdefault(name, {})[rule] = row
+                say(f"{name} {rule}: {row}")
     else:
         for name in options.tables.split(","):
             made = load(name, options.rows)

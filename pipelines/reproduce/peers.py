@@ -23,6 +23,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 from dp_erm import draw, errors, folds, say
+from public_bins import rule
 from tables import LOADERS, paper_domain, public_domain
 
 from daskrado.domain import Domain, NumericColumn
@@ -49,16 +50,19 @@ OURS: dict[str, tuple[IterativeLearner, float]] = {
 }
 
 
-def load(name: str, most: int) -> tuple[pd.DataFrame, Domain]:
+def load(name: str, most: int) -> tuple[pd.DataFrame, Callable[[float], Domain]]:
+    """A table, and its Domain at an epsilon: bins are finer where there is more budget."""
     base = name.removesuffix("_bins").removesuffix("_paper")
     table, categories = LOADERS[base]()
-    if name.endswith("_paper"):
-        domain = paper_domain(base, table, categories)
-    else:
-        domain = public_domain(base, table, categories, bins=name.endswith("_bins"))
-    if len(table) > most:
-        table = table.sample(most, random_state=0).reset_index(drop=True)
-    return table, domain
+    rows = min(most, len(table))
+
+    def domain(epsilon: float) -> Domain:
+        if name.endswith("_paper"):
+            return paper_domain(base, table, categories)
+        bins = rule(rows * 9 // 10, epsilon) if name.endswith("_bins") else None
+        return public_domain(base, table, categories, bins=bins)
+
+    return table.sample(rows, random_state=0).reset_index(drop=True) if len(table) > most else table, domain
 
 
 def rows_of(table: pd.DataFrame, domain: Domain) -> tuple[np.ndarray, np.ndarray]:
@@ -143,49 +147,60 @@ def ours(
 
 
 def run(name: str, options: argparse.Namespace) -> dict[str, Any]:
-    table, domain = load(name, options.rows)
+    table, domain_at = load(name, options.rows)
     chosen = {key: value for key, value in OURS.items() if key in options.learners or not options.learners}
     epsilons = [float(text) for text in options.epsilons.split(",")]
+    widths = {epsilon: domain_at(epsilon).width for epsilon in epsilons}
     kept: dict[str, dict[str, list[float]]] = {}
 
     def note(who: str, epsilon: float, error: float) -> None:
         kept.setdefault(who, {}).setdefault(f"{epsilon:g}", []).append(error)
 
-    parts = np.array_split(np.random.default_rng(0).permutation(len(table)), 10)
-    for fold, (train, test, rows) in enumerate(folds(table, domain, options.folds)):
-        for relation in (Relation.ADD_REMOVE, Relation.REPLACE_ONE):
-            if options.relation not in ("both", relation):
-                continue
-            for who, (learner, delta) in chosen.items():
-                for epsilon in epsilons:
-                    for _ in range(options.runs):
-                        weights = ours(learner, delta, train, rows, epsilon, relation)
-                        if weights is not None:
-                            note(f"{who} [{relation}]", epsilon, float(errors(test, [weights])[0]))
-        if not options.no_peers:
-            inside = np.concatenate([part for i, part in enumerate(parts) if i != fold])
-            frame, frame_test = table.iloc[inside], table.iloc[parts[fold]]
-            x_test, y_test = rows_of(frame_test, domain)
-            split = Split(*rows_of(frame, domain), x_test, frame, frame_test, domain)
-            bare = float((scikit_learn(split) != y_test).mean())
-            for epsilon in epsilons:
-                note("scikit-learn, not private", epsilon, bare)
-                for who, predict in peers().items():
-                    with warnings.catch_warnings():
-                        warnings.simplefilter("ignore")
-                        note(who, epsilon, float((predict(split, epsilon) != y_test).mean()))
-        say(f"{name}: fold {fold + 1} of {options.folds} done")
+    for width in sorted(set(widths.values())):
+        group = [epsilon for epsilon in epsilons if widths[epsilon] == width]
+        domain = domain_at(group[0])
+        for fold, (train, test, rows) in enumerate(folds(table, domain, options.folds)):
+            for relation in (Relation.ADD_REMOVE, Relation.REPLACE_ONE):
+                if options.relation not in ("both", relation):
+                    continue
+                for who, (learner, delta) in chosen.items():
+                    for epsilon in group:
+                        for _ in range(options.runs):
+                            weights = ours(learner, delta, train, rows, epsilon, relation)
+                            if weights is not None:
+                                note(f"{who} [{relation}]", epsilon, float(errors(test, [weights])[0]))
+            if not options.no_peers:
+                beside(table, domain, fold, group, note)
+            say(f"{name}, {domain.width} features: fold {fold + 1} of {options.folds} done")
     means = {who: {e: round(float(np.mean(v)), 4) for e, v in by.items()} for who, by in kept.items()}
     full = {who: [by[f"{e:g}"] for e in epsilons] for who, by in means.items() if len(by) == len(epsilons)}
     if len(epsilons) > 1:
-        draw(options.out, name, epsilons, full, "epsilon", "test error")
+        draw(options.out, name, epsilons, full, "epsilon", "test error", logarithmic=True)
     positive = float((table[domain.label.column] == domain.label.positive).mean())
     return {
         "rows": len(table),
-        "features": domain.width,
+        "features": {f"{epsilon:g}": width for epsilon, width in widths.items()},
         "constant": round(min(positive, 1 - positive), 4),
         "mean_test_error": means,
     }
+
+
+def beside(
+    table: pd.DataFrame, domain: Domain, fold: int, epsilons: list[float], note: Callable[[str, float, float], None]
+) -> None:
+    """The peers on the same fold."""
+    parts = np.array_split(np.random.default_rng(0).permutation(len(table)), 10)
+    frame = table.iloc[np.concatenate([part for i, part in enumerate(parts) if i != fold])]
+    frame_test = table.iloc[parts[fold]]
+    x_test, y_test = rows_of(frame_test, domain)
+    split = Split(*rows_of(frame, domain), x_test, frame, frame_test, domain)
+    bare = float((scikit_learn(split) != y_test).mean())
+    for epsilon in epsilons:
+        note("scikit-learn, not private", epsilon, bare)
+        for who, predict in peers().items():
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                note(who, epsilon, float((predict(split, epsilon) != y_test).mean()))
 
 
 def main() -> None:

@@ -42,7 +42,7 @@ def test_the_length_of_descent_is_the_best_of_the_bound(epsilon: float, relation
 
 @pytest.mark.parametrize("loss", [Huber(0.5), Logistic(), SmoothHinge(0.3)], ids=lambda loss: loss.name)
 def test_uncapped_steps_are_stable_at_the_largest_curvature(loss: Loss) -> None:
-    """Descent with momentum is the map (u, u') -> ((1 + m - r) u - m u', u), r = rate (1 - m) c: its powers vanish."""
+    """Descent with momentum is the map (u, u') -> ((1 + m - r) u - m u', u), r = rate (1 - m) c: it contracts."""
     momentum, curvature = 0.9, loss.smoothness
     assert curvature is not None
     plan = PrivateGradient(loss).schedule(facts(0.1))
@@ -78,16 +78,21 @@ def bins() -> ModuleType:
 
 
 def test_bin_edges_by_hand(bins: ModuleType) -> None:
-    assert bins.equal(0, 100).edges() == list(range(5, 100, 5))
-    assert bins.whole(1, 4).edges() == [2, 3, 4]
-    assert bins.amount(200).edges() == [1, 1.25, 1.6, 2, 2.5, 3.15, 4, 5, 6.3, 8, *range(10, 200, 10)]
-    assert bins.amount(100).edges(5, (1.0, 2.0, 5.0)) == [1, 2, 5, 10, 20, 40, 60, 80]
+    assert bins.equal(0, 100).edges(*bins.COARSE) == list(range(5, 100, 5))
+    assert bins.whole(1, 4).edges(*bins.COARSE) == [2, 3, 4]
+    assert bins.amount(40).edges(4, (1.0, 2.0, 5.0)) == [1, 2, 5, 10, 20, 30]
+    assert bins.amount(200).edges(*bins.COARSE) == sorted(
+        {1, 1.25, 1.6, 2, 2.5, 3.15, 4, 5, 6.3, 8, 12.5, 16, 25, 31.5, 63, 125, *range(10, 200, 10)}
+    )
 
 
-def test_every_declared_range_makes_rising_edges_inside_it(bins: ModuleType) -> None:
+def test_finer_bins_hold_the_coarser_edges_and_follow_public_facts(bins: ModuleType) -> None:
+    assert bins.rule(40_699, 0.1) == bins.COARSE
+    assert bins.rule(10_000, 1.0) == bins.FINE
     for ranges in bins.RANGES.values():
         for column in ranges.values():
-            edges = column.edges()
-            assert edges == sorted(set(edges))
-            assert column.lower < edges[0]
-            assert edges[-1] <= column.upper
+            coarse, fine = column.edges(*bins.COARSE), column.edges(*bins.FINE)
+            assert set(coarse) <= set(fine)
+            assert fine == sorted(set(fine))
+            assert column.lower < fine[0]
+            assert fine[-1] <= column.upper
