@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from daskrado.commands.shared import open_ledger, progress_bar, with_cluster, with_ledger
+
+if TYPE_CHECKING:
+    from daskrado.domain import Label
 
 
 @click.group()
@@ -82,6 +86,13 @@ def label_request(
 @label.command("answer")
 @click.argument("request", type=click.Path(path_type=Path))
 @click.option("--labels", required=True, help="Lake of labels with the key column.")
+@click.option(
+    "--label",
+    "answered",
+    required=True,
+    metavar="COLUMN=POSITIVE/NEGATIVE",
+    help="The one column that is answered for, and its two values; a request for another is refused.",
+)
 @click.option("--features", default=None, help="Lake of features; by default the request's address.")
 @click.option("--dataset", required=True, help="The name by which the provider's ledger knows these labels.")
 @click.option("--key", required=True, type=click.Path(path_type=Path), help="The provider's private key.")
@@ -100,6 +111,7 @@ def label_request(
 def label_answer(
     request: Path,
     labels: str,
+    answered: str,
     features: str | None,
     dataset: str,
     key: Path,
@@ -117,9 +129,10 @@ def label_answer(
     from daskrado.cluster import cluster_config
     from daskrado.errors import UsageError
     from daskrado.runs.labels.messages import read_request
-    from daskrado.runs.labels.protocol import Provider
+    from daskrado.runs.labels.provider import Provider
     from daskrado.signing import SigningKey, load_public
 
+    own = _label(answered)
     text, trusted = _read(request), tuple(load_public(path) for path in trust)
     asked = read_request(text, list(trusted), str(request))
     source = features or asked.features.address
@@ -131,6 +144,7 @@ def label_answer(
             trusted=trusted,
             dataset=dataset,
             labels=labels,
+            label=own,
             ledger=opened,
             answers=answers or opened.path.with_name(f"{opened.path.name}.answers"),
             unit=unit,
@@ -186,6 +200,18 @@ def label_learn(
         )
     for line in summary_lines(learned, {}, (), output):
         click.echo(line)
+
+
+def _label(text: str) -> Label:
+    """A label column and its two values, as a provider writes them."""
+    from daskrado.domain import Label, parse
+    from daskrado.errors import UsageError
+
+    column, _, values = text.partition("=")
+    sides = values.split("/")
+    if not column or len(sides) != 2 or not all(sides):
+        raise UsageError(f"--label {text}: must be COLUMN=POSITIVE/NEGATIVE, such as readmitted=yes/no")
+    return parse(Label, {"column": column, "positive": sides[0], "negative": sides[1]}, f"--label {text}")
 
 
 def _read(path: Path) -> str:

@@ -64,12 +64,20 @@ def named_account(
 
     ``charged_once``: what the ledger holds under this name pays for all that is done under it, also after it is done.
     """
-    folder = journal_folder(ledger) / hashlib.blake2b(run.encode(), digest_size=16).hexdigest()
-    there = (folder / "run.json").exists()
+    folder, there = _named_folder(ledger, run), is_open(ledger, run)
     journal = Journal.take(folder) if there else Journal.create(ledger, folder.name, {"run": run, "finish": finish})
     resumed = there or (charged_once and bool(entries_of(ledger, run)))
     with guarded(Account(run, ledger, journal, overwrite=overwrite, resumed=resumed, again=again)) as opened:
         yield opened
+
+
+def is_open(ledger: Ledger, run: str) -> bool:
+    """Whether a run with a name of its own has a journal: it is at work, or was cut off."""
+    return (_named_folder(ledger, run) / "run.json").exists()
+
+
+def _named_folder(ledger: Ledger, run: str) -> Path:
+    return journal_folder(ledger) / hashlib.blake2b(run.encode(), digest_size=16).hexdigest()
 
 
 def _remembered(kind: str, pipeline: LakePipeline, overwrite: bool) -> Mapping[str, Any] | None:

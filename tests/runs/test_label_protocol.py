@@ -10,16 +10,18 @@ import pytest
 from click.testing import CliRunner
 
 from daskrado.cli import cli
-from daskrado.domain import Domain
-from daskrado.errors import BudgetError, DataError, MessageError, UsageError
+from daskrado.domain import Domain, Label
+from daskrado.errors import BudgetError, DataError, LedgerError, MessageError, UsageError
 from daskrado.lake.joined import open_joined
 from daskrado.lattice import Lattice
 from daskrado.privacy.ledger import Ledger
 from daskrado.runs.labels.messages import ANSWER, REQUEST
-from daskrado.runs.labels.protocol import Provider, learn_from_answer, make_request
+from daskrado.runs.labels.protocol import learn_from_answer, make_request
+from daskrado.runs.labels.provider import Provider
 from daskrado.signing import SigningKey, load_public, make_keys
 
 ROWS = 600
+READMITTED = Label(column="readmitted", positive="yes", negative="no")
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +57,7 @@ def provider_of(world, tmp_path, limit=3.0, **content):
     ledger = Ledger.open(tmp_path / "provider.sqlite")
     ledger.set_limit("labels", "label_flip", limit, 0.001)
     options = {"labels": str(folder / "labels"), "trusted": (load_public(folder / "learner.pub"),), **content}
+    options.setdefault("label", READMITTED)
     return Provider(
         key=SigningKey.load(folder / "provider"),
         dataset="labels",
@@ -342,8 +345,11 @@ def test_command_line(world, tmp_path):
     features = folder / "features"
     call("label", "request", "--domain", domain, "--features", features, "--address", features, "--alpha", "0.7",
          "--key", tmp_path / "me", "--out", request)  # fmt: skip
-    words = ["label", "answer", request, "--labels", folder / "labels", "--dataset", "mine", "--key",
-             folder / "provider", "--trust", tmp_path / "me.pub", "--ledger", ledger]  # fmt: skip
+    words = ["label", "answer", request, "--labels", folder / "labels", "--label", "readmitted=yes/no", "--dataset",
+             "mine", "--key", folder / "provider", "--trust", tmp_path / "me.pub", "--ledger", ledger]  # fmt: skip
+    for wrong in ("readmitted", "readmitted=yes", "readmitted=yes/no/maybe", "=yes/no", "readmitted=yes/yes"):
+        with pytest.raises(UsageError, match=f"--label {wrong}"):
+            call(*words, "--label", wrong, "--out", answer, code=2)
     call(*words, "--out", answer)
     call(*words, "--out", answer)  # the same bytes: nothing to do
     out = call("label", "learn", answer, "--request", request, "--features", features, "--trust",
@@ -360,8 +366,21 @@ def test_a_provider_killed_before_its_answer_is_out_gives_it_on_the_same_charge(
     folder, _, _ = world
     provider = provider_of(world, tmp_path, limit=2.5)
     request, drawn = request_of(world), tmp_path / "drawn"
+    cut_off(world, killed, provider, request, moment, drawn)
+    assert [entry.state for entry in provider.ledger.entries("labels")] == [state]
+    answer = json.loads(provider.answer(request, str(folder / "features")))["body"]
+    assert [entry.state for entry in provider.ledger.entries("labels")] == ["spent"]
+    if state == "spent":
+        step = Lattice(world[1].norm_bound, answer["lattice_bits"]).step
+        assert np.allclose(np.array(answer["steps"]) * step, np.loadtxt(drawn), atol=step / 2)
+
+
+def cut_off(world, killed, provider, request, moment, drawn):
+    """The provider's process is killed when it comes to ``moment``; what it drew is written to ``drawn``."""
+    folder, label = world[0], provider.label.model_dump()
     killed(
-        "import numpy as np, daskrado.runs.labels.protocol as p, daskrado.runs.journal as j\n"
+        "import numpy as np, daskrado.runs.labels.provider as p, daskrado.runs.journal as j\n"
+        "from daskrado.domain import Label\n"
         "from pathlib import Path\nfrom daskrado.privacy.ledger import Ledger\n"
         "from daskrado.signing import SigningKey\n"
         "keep = j.Journal.keep\n"
@@ -369,13 +388,102 @@ def test_a_provider_killed_before_its_answer_is_out_gives_it_on_the_same_charge(
         "j.Journal.keep = noted\n"
         f"{moment} = lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)\n"
         f"key = SigningKey.load({str(folder / 'provider')!r})\n"
-        f"p.Provider(key, {provider.trusted!r}, 'labels', {provider.labels!r},"
+        f"p.Provider(key, {provider.trusted!r}, 'labels', {provider.labels!r}, Label(**{label!r}),"
         f" Ledger.open({str(provider.ledger.path)!r}), Path({str(provider.answers)!r}))"
         f".answer({request!r}, {str(folder / 'features')!r})\n"
     )
+
+
+@pytest.mark.parametrize(("moment", "state"), [("p.write_answer", "spent"), ("j.Journal.begin", "reserved")])
+def test_an_answer_that_was_cut_off_goes_on_under_its_own_terms_only(world, tmp_path, killed, moment, state):
+    """Else the provider would sign a guarantee for a unit of 50 rows over noise that was drawn for one."""
+    folder, features = world[0], str(world[0] / "features")
+    learner = SigningKey.load(folder / "learner")
+    provider, request = provider_of(world, tmp_path), request_of(world)
+    cut_off(world, killed, provider, request, moment, tmp_path / "drawn")
+    for change in ({"rows_per_unit": 50}, {"unit": "one household"}):
+        with pytest.raises(DataError, match=r"terms of the answer .*changed since run"):
+            Provider(**{**vars(provider), **change}).answer(request, features)
+    for change in ({"noise": "l2_gamma"}, {"lattice_bits": 12}, {"created": "today"}):  # at the same alpha
+        digest = {}
+        if "lattice_bits" in change:
+            digest = {"features": json.loads(request_of(world, lattice_bits=12))["body"]["features"]}
+        twisted = resigned(request, learner, lambda body, new={**change, **digest}: body.update(new))
+        with pytest.raises(DataError, match="changed since run"):
+            provider.answer(twisted, features)
     assert [entry.state for entry in provider.ledger.entries("labels")] == [state]
-    answer = json.loads(provider.answer(request, str(folder / "features")))["body"]
+    body = json.loads(provider.answer(request, features))["body"]
+    assert (body["privacy"]["rows_per_unit"], body["noise"]["kind"]) == (1, "laplace")
+    assert body["noise"]["scale"] == pytest.approx(2 * body["noise"]["l1"] / 1.0, rel=1e-9)  # 2 max|x|_1 / alpha
     assert [entry.state for entry in provider.ledger.entries("labels")] == ["spent"]
-    if state == "spent":
-        step = Lattice(world[1].norm_bound, answer["lattice_bits"]).step
-        assert np.allclose(np.array(answer["steps"]) * step, np.loadtxt(drawn), atol=step / 2)
+
+
+def test_a_request_id_is_answered_once_wherever_answers_are_kept(world, tmp_path):
+    request, features = request_of(world), str(world[0] / "features")
+    provider = provider_of(world, tmp_path)
+    first = provider.answer(request, features)
+    other = Provider(**{**vars(provider), "answers": tmp_path / "elsewhere"})
+    for _ in range(2):
+        with pytest.raises(
+            LedgerError, match=rf"{json.loads(request)['body']['request']} was answered before"
+        ) as told:
+            other.answer(request, features)
+        assert str(tmp_path / "elsewhere") in str(told.value)
+    assert [entry.state for entry in provider.ledger.entries("labels")] == ["spent"]
+    assert provider.answer(request, features) == first
+
+
+def test_two_folders_of_answers_at_once_give_one_answer(world, tmp_path):
+    request, features = request_of(world), str(world[0] / "features")
+    provider = provider_of(world, tmp_path)
+
+    def ask(name):
+        try:
+            return Provider(**{**vars(provider), "answers": tmp_path / name}).answer(request, features)
+        except LedgerError as error:
+            return str(error)
+
+    with ThreadPoolExecutor(2) as pool:
+        told = list(pool.map(ask, ("one", "two")))
+    assert sum("answered before" in text for text in told) == 1
+    assert [entry.state for entry in provider.ledger.entries("labels")] == ["spent"]
+
+
+def test_the_provider_says_which_column_is_the_label(world, tmp_path):
+    """Its lake holds another column of two values that nobody may ask for."""
+    folder, domain, table = world
+    pairs = table.select(["patient_id", "readmitted"]).append_column("hiv", table.column("readmitted"))
+    provider = provider_of(world, tmp_path, labels=write(pairs, tmp_path / "wide"))
+    other = Domain.model_validate({**domain.model_dump(), "label": {**READMITTED.model_dump(), "column": "hiv"}})
+    turned = Domain.model_validate(
+        {**domain.model_dump(), "label": {"column": "readmitted", "positive": "no", "negative": "yes"}}
+    )
+    key, features = SigningKey.load(folder / "learner"), str(folder / "features")
+    for asked, name in ((other, "hiv=yes/no"), (turned, "readmitted=no/yes")):
+        request = make_request(features, asked, key, alpha=1.0)
+        with pytest.raises(MessageError, match=f"asks for the label {name}.*answers for readmitted=yes/no alone"):
+            provider.answer(request, str(tmp_path / "nowhere"))  # refused before anything is read
+    assert provider.ledger.entries("labels") == []
+    numbers = {"column": "readmitted", "positive": 1, "negative": 0}
+    asked = Domain.model_validate({**domain.model_dump(), "label": numbers})
+    values = pa.array([int(v == "yes") for v in table.column("readmitted").to_pylist()])
+    labels = write(pa.table({"patient_id": table.column("patient_id"), "readmitted": values}), tmp_path / "numbers")
+    written = Label(column="readmitted", positive="1", negative="0")  # a command line has no types
+    provider = provider_of(world, tmp_path, labels=labels, label=written)
+    assert provider.answer(make_request(features, asked, key, alpha=1.0), features)
+
+
+def test_a_damaged_stored_answer_is_named(world, tmp_path):
+    request, features = request_of(world), str(world[0] / "features")
+    provider = provider_of(world, tmp_path)
+    answer = provider.answer(request, features)
+    stored = next((tmp_path / "answers").glob("*.json"))
+    swapped = answer.replace('"rows":600', '"rows":601')
+    assert swapped != answer
+    for damage in (b"", answer.encode()[:-40], b"[1]", b"\xff\xfe", swapped.encode(), b"{}", b"[" * 100_000):
+        stored.write_bytes(damage)
+        with pytest.raises(MessageError, match=stored.name):
+            provider.answer(request, features)
+    stored.write_text(answer)
+    assert provider.answer(request, features) == answer
+    assert len(provider.ledger.entries("labels")) == 1
