@@ -46,14 +46,16 @@ def teachers_ask(
 
 
 @teachers.command("plan")
-@click.option("--teachers", "count", type=int, required=True, help="Teachers (k).")
-@click.option("--queries", type=int, required=True, help="Queries to answer in all (m).")
-@click.option("--refusals", type=int, default=None, help="Refusals at which sparse_vector stops (T).")
+@click.option("--teachers", "count", type=click.IntRange(min=1), required=True, help="Teachers (k).")
+@click.option("--queries", type=click.IntRange(min=1), required=True, help="Queries to answer in all (m).")
+@click.option(
+    "--refusals", type=click.IntRange(min=1), default=None, help="Refusals at which sparse_vector stops (T)."
+)
 @click.option("--epsilon", type=float, required=True)
 @click.option("--delta", type=float, required=True)
 @click.option("--agreement", type=float, default=0.9, show_default=True, help="Share of teachers that agree.")
-@click.option("--rows", type=int, default=None, help="Rows of the lake (n), if public.")
-@click.option("--features", type=int, default=None, help="Encoded features (d).")
+@click.option("--rows", type=click.IntRange(min=1), default=None, help="Rows of the lake (n), if public.")
+@click.option("--features", type=click.IntRange(min=1), default=None, help="Encoded features (d).")
 def teachers_plan(
     count: int,
     queries: int,

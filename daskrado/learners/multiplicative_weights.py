@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -16,11 +16,11 @@ from daskrado.errors import LedgerError, UsageError
 from daskrado.privacy.accountant import (
     Event,
     PureEvent,
-    affordable,
     decimal_text,
     exact_delta,
     exact_epsilon,
     total_event,
+    within,
 )
 from daskrado.privacy.answer_journal import Closable
 from daskrado.privacy.noise import discrete_laplace, laplace_variance
@@ -84,7 +84,7 @@ class WeightsPlan:
         target = exact_epsilon(self.epsilon)
 
         def fits(one: Fraction) -> bool:
-            return affordable(self._events(one), target, self.delta)
+            return within(self._events(one), target, self.delta)
 
         one = largest_fraction(fits, target)
         finder = SparseVector(one * (1 - ANSWER_SHARE), self.updates, self.rows_per_unit)
@@ -138,7 +138,7 @@ class PrivateQueries(Closable):
     """The interactive engine. It holds a private histogram; everything that it returns is released.
 
     A ``journal`` file keeps updates, so that a restarted session goes on with the same public histogram and pays for
-    nothing twice but the interrupted instance.
+    nothing twice but the interrupted instance. ``charge`` is called once the journal is on disk, before any draw.
     """
 
     def __init__(
@@ -147,6 +147,7 @@ class PrivateQueries(Closable):
         summary: Summary,
         journal: str | Path | None = None,
         facts: Mapping[str, Any] | None = None,
+        charge: Callable[[], None] | None = None,
     ) -> None:
         plan = calibration.plan
         if not isinstance(summary.statistic, Histogram) or summary.statistic.universe != plan.universe:
@@ -160,6 +161,12 @@ class PrivateQueries(Closable):
             **(facts or {}),
         }
         self._engine = Engine(calibration.finder, calibration.threshold, "above", journal, settings)
+        if charge is not None:
+            try:
+                charge()
+            except BaseException:
+                self._engine.close()
+                raise
         self._weights: NDArray[np.float64] = np.full(plan.universe.shape, 1.0 / plan.universe.size)
         self._measured: list[tuple[Cells, int]] = []
         self.rows = self._rows(summary.rows)

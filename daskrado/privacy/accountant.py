@@ -25,6 +25,7 @@ from daskrado.privacy.curves import gaussian_delta, gaussian_sigma, zcdp_epsilon
 from daskrado.privacy.events import (
     MAX_DELTA,
     MAX_EPSILON,
+    MIN_DELTA,
     Amount,
     ApproximateEvent,
     Event,
@@ -99,9 +100,21 @@ def compose_all(events: Iterable[Event], delta: Amount) -> list[Composition]:
 
 
 def affordable(events: Iterable[Event], epsilon: Amount, delta: Amount) -> bool:
-    """Whether ``compose(events, delta).epsilon <= epsilon``; costly methods only run when cheap ones fail."""
+    """Whether a theorem bounds all events by ``epsilon`` at ``delta``; costly ones only run when cheap ones fail."""
     target = exact(epsilon, "epsilon")
     return any(candidate.epsilon <= target for candidate in _candidates(Parts.of(events), _level(delta)))
+
+
+def within(events: Sequence[Event], epsilon: Amount, delta: Amount) -> bool:
+    """Whether :func:`total_event`, which is what a ledger is charged and a manifest says, stays within ``epsilon``.
+
+    Stricter than :func:`affordable`: where nothing saves 0.1 %, the plain sum is reported and must fit by itself.
+    """
+    if not affordable(events, epsilon, delta):
+        return False
+    total = total_event(events, delta)
+    assert isinstance(total, PureEvent | ApproximateEvent)
+    return total.epsilon <= exact(epsilon, "epsilon")
 
 
 def largest_pure(events: Iterable[Event], epsilon: Amount, delta: Amount) -> Fraction:
@@ -143,8 +156,8 @@ def _candidates(parts: Parts, delta: Fraction) -> Iterator[Composition]:
 
 def _level(delta: Amount) -> Fraction:
     level = exact(delta, "delta")
-    if not 0 <= level < 1:
-        raise UsageError(f"delta must be at least 0 and below 1, got {delta!s}")
+    if not (level == 0 or MIN_DELTA <= level < 1):
+        raise UsageError(f"delta must be 0, or at least 1e-300 and below 1, got {delta!s}")
     return level
 
 

@@ -238,7 +238,10 @@ def group_event(event: Event, size: int) -> Event:
         case PureEvent():
             return PureEvent(event.epsilon * size)
         case ApproximateEvent():
-            growth = math.expm1(float(event.epsilon * size)) / math.expm1(float(event.epsilon))
+            try:
+                growth = math.expm1(float(event.epsilon * size)) / math.expm1(float(event.epsilon))
+            except OverflowError:
+                raise UsageError(f"{event} protects nobody who owns {size} rows: their delta is above 1") from None
             delta = event.delta if size == 1 else Fraction(round_up(float(event.delta) * growth * _ROUND_UP))
             return ApproximateEvent(event.epsilon * size, delta)
         case ZcdpEvent():

@@ -13,6 +13,7 @@ Amount = int | float | str | Decimal | Fraction
 """A number as people write it. A float means its shortest decimal text: 0.1 is exactly 1/10."""
 
 MAX_EPSILON = Fraction(50)
+MIN_DELTA = Fraction(1, 10**300)  # smaller ones leave floating point
 MAX_DELTA = Fraction(1, 10)
 MAX_RHO = MAX_EPSILON**2 / 2  # what the largest pure event costs in zCDP
 
@@ -43,8 +44,8 @@ def exact_epsilon(value: Amount) -> Fraction:
 def exact_delta(value: Amount, *, zero: bool = False) -> Fraction:
     """A delta above 0 (or equal to it, when ``zero``) and at most 0.1."""
     delta = exact(value, "delta")
-    if not (0 < delta <= MAX_DELTA or (zero and delta == 0)):
-        raise UsageError(f"delta must be {'0, or ' if zero else ''}above 0 and at most 0.1, got {value!s}")
+    if not (MIN_DELTA <= delta <= MAX_DELTA or (zero and delta == 0)):
+        raise UsageError(f"delta must be {'0, or ' if zero else ''}above 1e-300 and at most 0.1, got {value!s}")
     return delta
 
 

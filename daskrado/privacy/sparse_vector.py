@@ -21,10 +21,10 @@ from daskrado.privacy.accountant import (
     Amount,
     Event,
     PureEvent,
-    affordable,
     decimal_text,
     exact_epsilon,
     total_event,
+    within,
 )
 from daskrado.privacy.answer_journal import Closable, Journal
 from daskrado.privacy.noise import discrete_laplace
@@ -84,7 +84,7 @@ class SparseVector:
         cls(target, instances, sensitivity, share)  # refuse bad facts before the search
 
         def fits(one: Fraction) -> bool:
-            return affordable([*beside, *[PureEvent(one)] * instances], target, delta)
+            return within([*beside, *[PureEvent(one)] * instances], target, delta)
 
         return cls(largest_fraction(fits, target), instances, sensitivity, share)
 

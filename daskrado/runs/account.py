@@ -63,6 +63,7 @@ class Account:
         self._ledger = ledger
         self._grants: dict[str, Grant] = {}
         self._beside: Path | None = None
+        self._done = False
         self._again = again
 
     @property
@@ -139,8 +140,12 @@ class Account:
 
     def spend(self, grant: Grant) -> None:
         """Mark a grant as spent, just before its first draw; later draws, and resumed runs, find it so."""
-        if self._state(grant) is not State.SPENT:
+        if not self.spent(grant):
             self.ledger.spend(grant)
+
+    def spent(self, grant: Grant) -> bool:
+        """Whether a grant is spent already, by this process or by the one that was cut off."""
+        return entries_of(self.ledger, grant.run)[grant.entry].state is State.SPENT
 
     def draw(
         self,
@@ -162,8 +167,7 @@ class Account:
         kept = self.journal.kept(name)
         if kept is not None:
             return kept
-        spent = grant is not None and self._state(grant) is State.SPENT
-        if spent and (self.journal.begun(name) or not self.journal.has_kept(role)):
+        if grant is not None and self.spent(grant) and (self.journal.begun(name) or not self.journal.has_kept(role)):
             raise LedgerError(lost(self.run, self._again))
         private = gather()
         try:
@@ -260,13 +264,11 @@ class Account:
 
     def done(self) -> None:
         """Nothing is left to finish."""
+        self._done = True
         if self.journal is not None:
             self.journal.forget()
         elif self._beside is not None:
             shutil.rmtree(self._beside, ignore_errors=True)
-
-    def _state(self, grant: Grant) -> State:
-        return entries_of(self.ledger, grant.run)[grant.entry].state
 
     def _left(self) -> str:
         """What a user can do about a run that ended early; the truth in each state."""
@@ -281,6 +283,8 @@ class Account:
 
     def give_back(self, error: BaseException) -> None:
         """After a failure: void what was not spent, forget what was not charged, and say what is left."""
+        if self._done:  # published before it failed
+            return
         for grant in self._grants.values():
             with contextlib.suppress(LedgerError):  # spent, or out of reach: it stays charged
                 self.ledger.void(grant)
@@ -292,6 +296,8 @@ class Account:
                 self.journal.forget()
             elif self.journal is not None:
                 error.add_note(self._left())
+                if self.resumed and self.journal.lost(entries_of(self.ledger, self.run)):
+                    self.journal.forget_beside()  # nothing can be done with it
             elif charged:
                 self.done()
                 error.add_note("the grant was spent and stays charged; what was drawn was not kept")

@@ -14,6 +14,7 @@ import fcntl
 import json
 import os
 import secrets
+import shlex
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,6 +26,7 @@ from numpy.typing import NDArray
 from daskrado.errors import LedgerError, UsageError
 from daskrado.models import write_text
 from daskrado.privacy.ledger import Ledger, LedgerEntry, State
+from daskrado.runs.pipeline import default_ledger
 
 SCHEMA = "daskrado.journal/2"
 LOST = "spent; its release was lost before it could be kept"
@@ -45,11 +47,19 @@ class Journal:
         folder = journal_folder(ledger) / run
         try:
             folder.parent.mkdir(mode=0o700, exist_ok=True)
-            folder.mkdir(mode=0o700)
-            journal = cls(folder, {"schema": SCHEMA, "grants": {}, **content}, _locked(folder))
+            folder.mkdir(mode=0o700, exist_ok=True)  # a crash at this moment leaves it empty
+        except OSError as error:
+            raise _no_room(folder, error) from error
+        lock = _locked(folder)  # refused while another process has it
+        if (folder / "run.json").exists():
+            os.close(lock)
+            raise LedgerError(f"run {run} was begun by another process at this moment; try again")
+        try:
+            journal = cls(folder, {"schema": SCHEMA, "grants": {}, **content}, lock)
             journal._write()
         except OSError as error:
             shutil.rmtree(folder, ignore_errors=True)
+            os.close(lock)
             raise _no_room(folder, error) from error
         return journal
 
@@ -71,7 +81,9 @@ class Journal:
     @property
     def finish(self) -> str:
         """The command that finishes the run."""
-        return str(self.content.get("finish", f"daskrado run --resume {self.folder.name[:12]}"))
+        ledger = self.folder.parent.with_suffix("")
+        where = "" if ledger == default_ledger() else f" --ledger {shlex.quote(str(ledger))}"
+        return str(self.content.get("finish", f"daskrado run --resume {self.folder.name[:12]}{where}"))
 
     @property
     def grants(self) -> dict[str, int]:
@@ -155,13 +167,17 @@ class Journal:
 
     def forget(self) -> None:
         """The run is published, or never got its grant: nothing is left to finish."""
-        beside = self.content.get("beside")
-        if beside is not None:
-            shutil.rmtree(beside, ignore_errors=True)
+        self.forget_beside()
         for path in [*self.folder.glob("*.npz"), *self.folder.glob("*.key")]:
             with path.open("r+b") as file:  # what a disk makes of it is the disk's affair
                 file.write(bytes(path.stat().st_size))
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def forget_beside(self) -> None:
+        """Remove what was drawn and kept on the output's disk."""
+        beside = self.content.get("beside")
+        if beside is not None:
+            shutil.rmtree(beside, ignore_errors=True)
 
     def close(self) -> None:
         """Let go of the lock."""
@@ -203,7 +219,11 @@ def unfinished(ledger: Ledger) -> list[tuple[str, str]]:
     """Runs that left a journal, each with what can be done about it."""
     found = []
     for name in sorted(_names(ledger)):
-        journal = Journal(journal_folder(ledger) / name, _read(journal_folder(ledger) / name), -1)
+        try:
+            journal = Journal(journal_folder(ledger) / name, _read(journal_folder(ledger) / name), -1)
+        except LedgerError as error:
+            found.append((name, str(error)))
+            continue
         entries = entries_of(ledger, journal.run)
         if not any(entry.state is not State.VOID for entry in entries.values()):
             continue

@@ -78,11 +78,16 @@ def odometer(events: Sequence[Event], rounds: int, delta: Amount, rows_per_perso
             key = list(theorems)[position] if position < len(theorems) else found.method
             theorems.setdefault(key, []).append(float(found.epsilon))
         best.append(compose(many, delta))
+    if best[0].epsilon == math.inf:
+        raise UsageError(f"these releases have no finite epsilon at delta {delta!s}; give a larger --delta")
     return Odometer(counts, float(best[0].delta), theorems, best)
 
 
 def charged_events(ledger: Ledger, dataset: str, relation: Relation | str | None) -> list[Event]:
     """The events that a data set has been charged, under one relation: different relations are never added."""
+    allowed = [str(known) for known in Relation]
+    if relation is not None and str(relation) not in allowed:
+        raise UsageError(f"relation {relation!s} is unknown; allowed: {', '.join(allowed)}")
     return one_relation(
         entry
         for entry in ledger.entries(dataset)

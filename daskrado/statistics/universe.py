@@ -18,17 +18,21 @@ MAX_CELLS = 2_000_000
 
 @dataclass(frozen=True)
 class Axis:
-    """One column of a universe: the names of its values, and where the encoded rows hold it (None for the label)."""
+    """One column of a universe: the names of its values, and where the encoded rows hold it (None for the label).
+
+    ``signed``: a boolean column, one feature of +1 and -1; else one feature for each value.
+    """
 
     name: str
     values: tuple[str, ...]
     start: int | None
+    signed: bool = False
 
     def codes(self, x: NDArray[np.float64], y: NDArray[np.int8]) -> NDArray[np.int64]:
         """The value of each encoded row, as a position: where a one-hot part is largest, or a sign."""
         if self.start is None:
             return np.asarray(y > 0, dtype=np.int64)
-        if self.values == ("false", "true"):
+        if self.signed:
             return np.asarray(x[:, self.start] > 0, dtype=np.int64)
         return np.asarray(x[:, self.start : self.start + len(self.values)].argmax(axis=1), dtype=np.int64)
 
@@ -69,7 +73,8 @@ class Universe:
                 continue
             if name not in domain.columns:
                 raise UsageError(f"universe: the domain has no column {name!r}; it has {', '.join(domain.columns)}")
-            axes.append(Axis(name, _values(name, domain.columns[name]), starts[name]))
+            column = domain.columns[name]
+            axes.append(Axis(name, _values(name, column), starts[name], signed=isinstance(column, BooleanColumn)))
         universe = cls(tuple(axes))
         if universe.size > MAX_CELLS:
             shape = " x ".join(str(len(axis.values)) for axis in axes)

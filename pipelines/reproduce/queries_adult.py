@@ -102,7 +102,7 @@ def measure(
             "adult",
         )
         start = time.perf_counter()
-        with open_queries(pipeline) as (engine, _, _):
+        with open_queries(pipeline) as engine:
             queries = random_queries(engine, count, seed)
             universe = engine.calibration.plan.universe
             cells = np.ravel_multi_index(codes(frame, universe), universe.shape)

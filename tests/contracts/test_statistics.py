@@ -35,7 +35,9 @@ from daskrado.statistics.universe import Axis, Universe
 
 WIDTH = 4
 LATTICE = Lattice(norm_bound=2.0, bits=12)
-UNIVERSE = Universe((Axis("a", ("x", "y", "z"), 0), Axis("b", ("false", "true"), 3), Axis("label", ("0", "1"), None)))
+UNIVERSE = Universe(
+    (Axis("a", ("x", "y", "z"), 0), Axis("b", ("false", "true"), 3, signed=True), Axis("label", ("0", "1"), None))
+)
 EXAMPLES: list[Statistic] = [
     MeanOperator(WIDTH),
     MeanOperator(1),

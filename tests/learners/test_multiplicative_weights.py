@@ -15,14 +15,14 @@ from scipy import stats
 from daskrado.errors import UsageError
 from daskrado.lattice import Lattice
 from daskrado.learners.multiplicative_weights import PrivateQueries, WeightsPlan
-from daskrado.privacy.accountant import PureEvent, compose
+from daskrado.privacy.accountant import ApproximateEvent, PureEvent, compose, exact_epsilon
 from daskrado.relations import Relation
 from daskrado.statistics.base import Summary
 from daskrado.statistics.counts import Histogram
 from daskrado.statistics.universe import MAX_CELLS, Axis, Universe
 
 UNIVERSE = Universe(
-    (Axis("a", ("x", "y", "z"), 0), Axis("b", ("false", "true"), 3), Axis("label", ("no", "yes"), None))
+    (Axis("a", ("x", "y", "z"), 0), Axis("b", ("false", "true"), 3, signed=True), Axis("label", ("no", "yes"), None))
 )
 
 
@@ -50,6 +50,14 @@ def test_all_that_is_drawn_costs_no_more_than_the_budget_and_uses_it(delta: floa
     finder, answer = pure[-40].epsilon, pure[-1].epsilon
     assert 1 / made.finder.threshold_scale + 2 / made.finder.query_scale <= float(finder) * (1 + 1e-12)
     assert 1 / made.answer_scale <= float(answer) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("updates", [1, 2, 3, 4, 5, 6])
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 1e-6), (1.0, 1e-6), (1.0, 1e-5), (2.0, 1e-6)])
+def test_what_the_ledger_is_charged_is_within_the_budget(updates: int, epsilon: float, delta: float) -> None:
+    event = plan(updates=updates, epsilon=epsilon, delta=delta).calibrated().event
+    assert isinstance(event, PureEvent | ApproximateEvent)
+    assert 0.99 * epsilon < event.epsilon <= exact_epsilon(epsilon)
 
 
 def test_no_neighbour_moves_a_query_by_more_than_one_row() -> None:

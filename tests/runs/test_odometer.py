@@ -58,6 +58,11 @@ def test_charges_under_different_relations_are_never_added(own_ledger: Path) -> 
     assert isinstance(refused.exception, UsageError)
 
 
+def test_an_unknown_relation_is_named(own_ledger: Path) -> None:
+    with Ledger.open(own_ledger) as ledger, pytest.raises(UsageError, match="bogus is unknown; allowed: add_remove"):
+        charged_events(ledger, "clinic", "bogus")
+
+
 def test_the_ledger_foretells_what_a_release_would_cost(own_ledger: Path) -> None:
     ledger = Ledger.open(own_ledger)
     ledger.set_limit("clinic", "add_remove", 10, "1e-6")
@@ -92,6 +97,9 @@ def test_the_command_prints_plots_and_speaks_json(tmp_path: Path) -> None:
         (["--release", "0.1", "--delta", "2"], "delta"),
         (["--release", "0.1", "--rows-per-person", "0"], "group"),
         (["--release", "51"], "epsilon"),
+        (["--release", "1,1e-8", "--rows-per-person", "1000"], "protects nobody who owns 1000 rows"),
+        (["--release", "rho=0.01", "--delta", "0"], "no finite epsilon at delta 0"),
+        (["--release", "0.1", "--delta", "1e-400"], "at least 1e-300"),
     ],
 )
 def test_bad_input_is_named(words: list[str], said: str) -> None:

@@ -13,10 +13,11 @@ import pytest
 import yaml
 
 from daskrado.domain import Domain
-from daskrado.errors import LedgerError
+from daskrado.errors import LedgerError, UsageError
 from daskrado.lake.make import make_lake
 from daskrado.models import LinearModel
 from daskrado.privacy.ledger import Ledger
+from daskrado.runs.journal import Journal
 from daskrado.runs.resume import resume
 from daskrado.runs.show import ledger_lines
 from daskrado.statement import PrivacyStatement
@@ -291,6 +292,70 @@ def test_an_engine_cut_off_before_its_first_draw_answers_under_the_same_grant(
     resume(a_run(own_ledger))
     assert states(own_ledger) == ["spent"]
     nothing_left(own_ledger, tmp_path)
+
+
+def test_queries_whose_answers_are_gone_are_not_answered_again(
+    job: Callable[[str], Path], ward: tuple[Path, Path], killed: Killed, own_ledger: Path, tmp_path: Path
+) -> None:
+    killed(program(job("queries"), ward, publishing_into(tmp_path / "seen")))
+    (answers,) = own_ledger.with_name(own_ledger.name + ".runs").glob("*/answers.jsonl")
+    answers.unlink()  # as a disk may after the power went
+    with pytest.raises(LedgerError, match=r"answers.jsonl: is gone.*the charge stays"):
+        resume(a_run(own_ledger))
+    assert states(own_ledger) == ["spent"]
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_published_run_is_not_offered_to_be_finished(
+    job: Callable[[str], Path], ward: tuple[Path, Path], killed: Killed, own_ledger: Path, tmp_path: Path
+) -> None:
+    killed(program(job("learn"), ward, f"journal.Journal.forget = {KILL}"))
+    with pytest.raises(UsageError, match="nothing left to finish") as error:
+        resume(a_run(own_ledger))
+    assert not getattr(error.value, "__notes__", [])
+    nothing_left(own_ledger, tmp_path)
+
+
+def test_the_command_that_finishes_names_a_ledger_of_its_own(
+    job: Callable[[str], Path],
+    ward: tuple[Path, Path],
+    killed: Killed,
+    own_ledger: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    killed(program(job("learn"), ward, f"journal.Journal.begin = {KILL}"))
+    folder = own_ledger.with_name(own_ledger.name + ".runs") / a_run(own_ledger)
+    assert Journal.take(folder).finish == f"daskrado run --resume {folder.name[:12]}"
+    monkeypatch.setenv("DASKRADO_LEDGER", "/elsewhere/ledger.sqlite")
+    (line,) = [line for line in ledger_lines(Ledger.open(own_ledger)) if "finished with" in line]
+    assert line.endswith(f"daskrado run --resume {folder.name[:12]} --ledger {own_ledger}")
+
+
+def test_one_journal_that_cannot_be_read_hides_no_other(
+    job: Callable[[str], Path], ward: tuple[Path, Path], killed: Killed, own_ledger: Path
+) -> None:
+    killed(program(job("learn"), ward, f"journal.Journal.begin = {KILL}"))
+    broken = own_ledger.with_name(own_ledger.name + ".runs") / "0000"
+    broken.mkdir()
+    (broken / "run.json").write_text('{"schema": "daskrado.journal/1"}')
+    lines = ledger_lines(Ledger.open(own_ledger))
+    assert any("is not a journal that this version reads" in line for line in lines)
+    assert any("to be finished with" in line for line in lines)
+
+
+def test_a_journal_in_use_is_neither_taken_nor_removed(own_ledger: Path) -> None:
+    with Ledger.open(own_ledger) as ledger:
+        first = Journal.create(ledger, "one", {})
+        first.begin("release")
+        for attempt in (lambda: Journal.create(ledger, "one", {}), lambda: Journal.take(first.folder)):
+            with pytest.raises(LedgerError, match="still at work in another process"):
+                attempt()
+        assert first.begun("release")
+        first.close()
+        with pytest.raises(LedgerError, match="begun by another process"):
+            Journal.create(ledger, "one", {})
+        (first.folder / "run.json").unlink()  # cut off as it was begun: the folder is used again
+        Journal.create(ledger, "one", {}).close()
 
 
 def test_queries_cut_off_in_the_middle_keep_the_answers_they_had(

@@ -15,6 +15,7 @@ from daskrado.models import write_text
 from daskrado.privacy.accountant import Event, event_to_json
 from daskrado.privacy.ledger import Grant, Ledger
 from daskrado.runs.account import Account
+from daskrado.runs.charging import published_seconds
 from daskrado.runs.page import Section, render_page
 from daskrado.runs.pipeline import Budget, LakePipeline, LedgerConfig, Protect, check_protected
 from daskrado.runs.report import privacy_sections
@@ -116,7 +117,9 @@ def write_pages(
         "budget": budget,
         "domain_sha256": pipeline.domain.digest(),
         **facts,
-        "seconds": seconds,
+        "seconds": published_seconds(
+            seconds, rows_public=pipeline.protect is None or pipeline.protect.relation.rows_public
+        ),
         "notes": list(notes),
     }
     write_text(folder / "manifest.json", json.dumps(manifest, indent=2, allow_nan=False) + "\n")

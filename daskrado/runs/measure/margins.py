@@ -81,11 +81,11 @@ class MarginsPipeline(MeasurePipeline):
     def load_models(self) -> dict[str, NDArray[np.float64]]:
         """The weights of the model files, all for this pipeline's domain."""
         found = {}
-        for path in self.models:
+        for name, path in zip(_short_names(self.models), self.models, strict=True):
             model = LinearModel.load(path)
             if model.domain.feature_names != self.domain.feature_names:
                 raise UsageError(f"models: {path} was learned for another domain than the pipeline's")
-            found["/".join(Path(os.path.abspath(path)).parts[-2:])] = model.weights
+            found[name] = model.weights
         return found
 
     def statistic(self, weights: Sequence[NDArray[np.float64]]) -> MarginHistogram:
@@ -96,6 +96,18 @@ class MarginsPipeline(MeasurePipeline):
             bounds[-1] = min(domain.intercept, domain.norm_bound)
         votes = tuple(whole_votes(theta, bounds, domain.norm_bound) for theta in weights)
         return MarginHistogram(domain.width, votes, self.lattice.bits, self.bins)
+
+
+def _short_names(paths: Sequence[str]) -> list[str]:
+    """The last parts of each path, at least two and as many as tell the files apart."""
+    parts = [Path(os.path.realpath(path)).parts for path in paths]
+    for path in paths:
+        if parts.count(Path(os.path.realpath(path)).parts) > 1:
+            raise UsageError(f"models: {path} is listed twice")
+    depth = 2
+    while len({part[-depth:] for part in parts}) < len(parts):
+        depth += 1
+    return ["/".join(part[-depth:]) for part in parts]
 
 
 def run_margins(

@@ -15,7 +15,7 @@ from pydantic import Field, field_validator, model_validator
 
 from daskrado.cluster import connect
 from daskrado.domain import read_yaml
-from daskrado.errors import UsageError
+from daskrado.errors import LedgerError, UsageError
 from daskrado.lake.collect import Progress, collect
 from daskrado.lake.scan import Lake, open_lake
 from daskrado.lattice import Lattice
@@ -24,7 +24,7 @@ from daskrado.models import write_text
 from daskrado.privacy.accountant import compose
 from daskrado.privacy.answer_journal import read_facts
 from daskrado.privacy.ledger import Grant, Ledger, State
-from daskrado.runs.account import Account
+from daskrado.runs.account import Account, lost
 from daskrado.runs.charging import Clock
 from daskrado.runs.measure.base import MeasurePipeline, plan_head, reserved, statement_of, write_pages
 from daskrado.runs.measure.synthetic import synthetic_rows
@@ -92,7 +92,7 @@ class QueriesPipeline(MeasurePipeline):
         total = compose(calibration.events, self.budget.delta)
         return statement_of(
             self,
-            epsilon=min(float(total.epsilon), self.budget.epsilon),
+            epsilon=float(total.epsilon),
             delta=0.0 if total.method == "basic" else self.budget.delta,
             mechanism="private multiplicative weights",
             theorem=THEOREM,
@@ -151,9 +151,10 @@ def _engine(
     with connect(pipeline.cluster, lake.size) as client, clock("collect"):
         lattice = Lattice(pipeline.domain.norm_bound)
         summary = collect(histogram, lake, pipeline.domain, lattice, client=client, progress=progress)
-    account.spend(grant)
+    if journal is not None and account.spent(grant) and not (journal.exists() and journal.stat().st_size):
+        raise LedgerError(f"{journal}: is gone, with what was answered; {lost(account.run)}")
     facts = {"dataset": pipeline.dataset, "entry": grant.entry}
-    with PrivateQueries(calibration, summary, journal, facts) as engine:
+    with PrivateQueries(calibration, summary, journal, facts, lambda: account.spend(grant)) as engine:
         yield engine, grant
 
 

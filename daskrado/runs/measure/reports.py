@@ -97,6 +97,8 @@ class NumberColumn(Frozen):
         """The randomiser of one value."""
         if not isinstance(column, NumericColumn):
             raise UsageError(f"reports: column {name!r} is not a number; take kary or unary")
+        if column.bins is not None:
+            raise UsageError(f"reports: column {name!r} is cut into bins; report it with kary or unary")
         return LocalNumber(column.lower, column.upper, self.epsilon, self.delta)
 
 
@@ -267,8 +269,6 @@ def _number(domain: Domain, name: str, x: NDArray[np.float64]) -> NDArray[np.flo
     """The clipped number behind an encoded feature, in its own unit."""
     column = domain.columns[name]
     assert isinstance(column, NumericColumn)
-    if column.bins is not None:
-        raise UsageError(f"reports: column {name!r} is cut into bins; report it with kary or unary")
     scaled = x[:, domain.feature_names.index(name)]
     low, high = column.lower, column.upper
     if column.transform == "log1p":

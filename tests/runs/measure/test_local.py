@@ -249,6 +249,10 @@ def test_the_job_publishes_reports_estimates_and_a_page(clinic: Clinic, tmp_path
         ({"reports": {"kind": "columns", "columns": {"ward": {"kind": "number", "epsilon": 1}}}}, "not a number"),
         ({"reports": {"kind": "columns", "columns": {"age": {"kind": "kary", "epsilon": 1}}}}, "without bins"),
         ({"reports": {"kind": "columns", "columns": {"hue": {"kind": "kary", "epsilon": 1}}}}, "no column 'hue'"),
+        (
+            {"reports": {"kind": "columns", "columns": {"prior_visits": {"kind": "number", "epsilon": 1}}}},
+            "'prior_visits' is cut into bins",
+        ),
         ({"private": False, "protect": None, "budget": None}, "always private"),
     ],
 )

@@ -156,6 +156,18 @@ def test_bad_pipelines_are_named(clinic: Clinic, tmp_path: Path, changes: dict[s
         run_margins(pipeline(clinic, tmp_path, **changes))
 
 
+def test_models_in_folders_of_one_name_are_all_measured_and_none_twice(clinic: Clinic, tmp_path: Path) -> None:
+    _, domain = clinic(3000, 3)
+    paths = []
+    for place in ("a", "b", "c"):
+        (tmp_path / place).mkdir()
+        paths.append(str(model_file(domain, tmp_path / place / "out")))
+    result = run_margins(pipeline(clinic, tmp_path, boost=None, models=paths))
+    assert list(result.names) == ["a/out/model.json", "b/out/model.json", "c/out/model.json"]
+    with pytest.raises(UsageError, match="listed twice"):
+        run_margins(pipeline(clinic, tmp_path, boost=None, models=[*paths, paths[0]]))
+
+
 def test_boosting_private_rows_and_models_of_another_domain_are_refused(clinic: Clinic, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="boost reads rows without noise"):
         private(clinic, tmp_path, boost={}, models=[])
