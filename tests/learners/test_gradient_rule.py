@@ -6,10 +6,11 @@ import importlib
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize_scalar
+from scipy.optimize import minimize, minimize_scalar
 
 from daskrado.learners.gradient import MAX_STEPS, MIN_STEPS, PrivateGradient
 from daskrado.learners.iterative import GOOD_NORM
@@ -69,12 +70,34 @@ def test_given_steps_or_rate_are_kept_and_the_length_follows() -> None:
 
 
 @pytest.fixture(scope="module")
-def bins() -> ModuleType:
-    folder = str(Path(__file__).parents[2] / "pipelines" / "reproduce")
+def scripts() -> Any:
+    """Import a reproduction script by its name."""
+    before = set(sys.modules)
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(folder)
-        yield importlib.import_module("public_bins")  # type: ignore[misc]
-    sys.modules.pop("public_bins", None)
+        patch.syspath_prepend(str(Path(__file__).parents[2] / "pipelines" / "reproduce"))
+        yield importlib.import_module
+    for name in {"dp_erm", "gradient_rule", "newton", "peers", "public_bins", "tables"} - before:
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture(scope="module")
+def bins(scripts: Any) -> Any:
+    return scripts("public_bins")
+
+
+def test_noisy_newton_without_noise_finds_the_minimiser(scripts: Any) -> None:
+    """The prototype is Newton's method: with an endless budget it lands where scipy's minimiser does."""
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(4000, 6)) / 4
+    x *= np.where(draw.random(4000) < 1 / (1 + np.exp(-x @ draw.normal(size=6))), 1, -1)[:, None]
+    found = scripts("newton").newton(x, 1e16, Logistic(), 8, 0.5, 1e-9, draw)
+    best = minimize(lambda w: np.logaddexp(0, -x @ w).mean(), np.zeros(6), method="BFGS", options={"gtol": 1e-8})
+    assert found == pytest.approx(best.x, abs=1e-4)
+
+
+def test_the_excess_of_a_choice_is_over_the_best_of_each_table(scripts: Any) -> None:
+    tables = {"one": {"8": [0.3, 0.2], "16": [0.2, 0.2]}, "two": {"8": [0.1, 0.1], "16": [0.1, 0.3]}}
+    assert scripts("gradient_rule").excess(tables) == {"8": 0.025, "16": 0.05}
 
 
 def test_bin_edges_by_hand(bins: ModuleType) -> None:
