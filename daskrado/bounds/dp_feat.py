@@ -40,7 +40,7 @@ class Marginal:
     def delta(self) -> float:
         """delta_1: the mass of the window's edge, C(m, low) / sum over the window of C(m, z)."""
         edge = float(log_binomial(self.window.rows, np.array([self.window.low]))[0])
-        return math.exp(edge - _log_mass(self.window))
+        return min(1.0, math.exp(edge - _log_mass(self.window)))
 
     def untruncated_delta(self) -> float:
         """The delta of the same coordinate without any window, at epsilon / 2: smaller, so the window only hurts.
@@ -50,7 +50,8 @@ class Marginal:
         rows, bound = self.window.rows, math.exp(self.window.epsilon / 2)
         # The ratio (m - z + 1) / z of neighbouring masses exceeds the bound below this value.
         last = math.floor((rows + 1) / (1 + bound))
-        return float(bdtr(last, rows, 0.5)) - bound * float(bdtr(last - 1, rows, 0.5) if last > 0 else 0.0)
+        below = float(bdtr(last - 1, rows, 0.5)) if last > 0 else 0.0
+        return max(0.0, float(bdtr(last, rows, 0.5)) - bound * below)
 
     def composed_epsilon(self, delta: float) -> float:
         """The epsilon of the coordinate in all ``count`` rados together at ``delta``, by their loss distribution.
@@ -66,6 +67,8 @@ class Marginal:
 
         support, masses = self.window.support(), self.window.log_masses()
         law = {z: mass for z, mass in zip(support.tolist(), masses.tolist(), strict=True) if mass > _NOTHING}
+        if len(law) == 1:  # one value, and the neighbour's one value is another: no epsilon at any delta below 1
+            return math.inf
         shifted = {z + 1: mass for z, mass in law.items()}
         one = privacy_loss_distribution.from_two_probability_mass_functions(
             law, shifted, value_discretization_interval=min(1e-4, 0.01 / math.sqrt(self.window.rows))

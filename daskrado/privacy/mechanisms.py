@@ -16,9 +16,17 @@ from daskrado.errors import UsageError
 from daskrado.lattice import Lattice
 from daskrado.privacy.accountant import Event, PureEvent, ZcdpEvent, zcdp_rho
 from daskrado.privacy.gamma import integer_l2_gamma, l2_gamma_variance
-from daskrado.privacy.noise import discrete_gaussian, discrete_laplace, gaussian_variance, laplace_variance
+from daskrado.privacy.noise import (
+    check_scale,
+    discrete_gaussian,
+    discrete_laplace,
+    gaussian_variance,
+    laplace_variance,
+)
 from daskrado.relations import Relation, Sensitivity
 from daskrado.statistics.base import Block, IntVector, Statistic
+
+_NOTHING = 1e-18  # far below one grid step of any block: a sensitivity that is 0, or was 0 before it was rounded up
 
 
 @dataclass(frozen=True)
@@ -37,7 +45,7 @@ class Target:
 
 
 class Mechanism(ABC):
-    """Adds noise to every block that is not public, exactly once."""
+    """Adds noise to every block that is not public, exactly once. One whose noise cannot be drawn is never made."""
 
     name: ClassVar[str]
     theorem: ClassVar[str]
@@ -46,6 +54,28 @@ class Mechanism(ABC):
         self.target = target
         self.scale = scale * (1 + 2.0**-40)  # of the noise on the normalised joint vector; rounding never lowers it
         self._used = False
+        self._check_scales()
+
+    def _check_scales(self) -> None:
+        """Refuse now, before anything is reserved or spent, what could not be drawn then."""
+        found, statistic = self.target.sensitivity, self.target.statistic
+        if not min(found.l1, found.l2) > _NOTHING:
+            raise UsageError(
+                f"{statistic.name} has sensitivity 0 under {self.target.relation}: what is protected does not reach "
+                "it (are all features 0?), so that there is nothing to learn and nothing to spend a budget on"
+            )
+        for block in statistic.blocks:
+            if block.name not in found.public:
+                try:
+                    check_scale(self._reach(block))
+                except UsageError as error:
+                    raise UsageError(
+                        f"{statistic.name}, block {block.name}: {error}; raise epsilon, or lower lattice_bits"
+                    ) from error
+
+    def _reach(self, block: Block) -> float:
+        """The size in grid steps that the sampler of a block bounds."""
+        return self.grid_scale(block)
 
     @property
     @abstractmethod
@@ -177,6 +207,9 @@ class L2Gamma(Mechanism):
     def event(self) -> Event:
         """Pure epsilon."""
         return self._event
+
+    def _reach(self, block: Block) -> float:
+        return self.grid_scale(block) * block.size
 
     def _noisy(self, values: IntVector, grid_scale: float) -> IntVector:
         return integer_l2_gamma(values, grid_scale)

@@ -107,7 +107,7 @@ def laplace_variance(scale: float) -> float:
 
     Written as 1 / (2 sinh^2(1 / (2 scale))), which has no cancellation at large scales.
     """
-    _check_scale(scale)
+    check_scale(scale)
     half = 0.5 / scale
     return 0.0 if half > 350 else 0.5 / math.sinh(half) ** 2
 
@@ -120,7 +120,7 @@ def gaussian_variance(scale: float) -> float:
 
     *Reference*: Canonne, Kamath and Steinke (2020).
     """
-    _check_scale(scale)
+    check_scale(scale)
     if scale >= 5:
         return scale * scale
     weights = [(k * k, math.exp(-0.5 * (k / scale) ** 2)) for k in range(1, 200)]
@@ -131,7 +131,7 @@ def _add(mechanism: Any, values: NDArray[np.int64], scale: float) -> NDArray[np.
     array = np.asarray(values)
     if array.dtype != np.int64:
         raise UsageError(f"noise is added to int64 grid values only, got {array.dtype}")
-    _check_scale(scale)
+    check_scale(scale)
     # Both ends are compared as Python integers: abs(-2^63) overflows in int64.
     if array.size and max(int(array.max()), -int(array.min())) > MAX_VALUE:
         raise UsageError("a value is above 2^62 in size: noise could overflow int64; use a coarser grid")
@@ -139,7 +139,8 @@ def _add(mechanism: Any, values: NDArray[np.int64], scale: float) -> NDArray[np.
     return np.array(noisy, dtype=np.int64).reshape(array.shape)
 
 
-def _check_scale(scale: float) -> None:
+def check_scale(scale: float) -> None:
+    """Refuse a scale in grid steps that no sampler here can draw."""
     if isinstance(scale, bool) or not 0 < scale <= MAX_SCALE:
         raise UsageError(f"the noise scale must be above 0 and at most 2^52 grid steps, got {scale!r}")
 

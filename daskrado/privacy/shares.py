@@ -96,7 +96,7 @@ class GaussianShares(Mechanism):
             raise UsageError(f"honest must be between 1 and the number of sites, {sites}, got {honest}")
         self.honest, self.sites = honest, sites
         goal = zcdp_rho(epsilon, delta)
-        super().__init__(target, 1.0)
+        super().__init__(target, target.sensitivity.l2 / math.sqrt(2 * goal))
         low, high = goal * 1e-9, goal
         if self._price(low) > goal:
             raise UsageError(f"epsilon {epsilon:g}: the noise share of a site would be below half a grid step")
@@ -104,6 +104,7 @@ class GaussianShares(Mechanism):
             middle = (low + high) / 2
             low, high = (middle, high) if self._price(middle) <= goal else (low, middle)
         self._event = ZcdpEvent(self._price(low))
+        self._check_scales()
 
     def _price(self, rho: float) -> float:
         """The rho of the summed shares where one discrete Gaussian has ``rho``; leaves the scale set for it."""

@@ -171,6 +171,26 @@ def checked_lake(value: Any) -> Any:
     return value
 
 
+def check_protected_feature(domain: Domain, feature: str, where: str, *, numbers: bool = False) -> None:
+    """Refuse a column whose change under feature_flip would reach further than one encoded feature.
+
+    Sensitivities under feature_flip are derived for one +-1 feature, whose flip leaves the row's norm, and so its
+    clipping, as it was. A column that may be null has a second feature, and a kernel mixes all columns. With
+    ``numbers`` a single numeric column will do too, for a statistic that bounds its reach by itself.
+    """
+    column = domain.columns.get(feature)
+    if column is None:
+        raise ValueError(f"{where} {feature!r} is not a column of the domain")
+    if domain.kernel is not None:
+        raise ValueError(f"{where} {feature!r}: a kernel mixes every column into every feature; use replace_one")
+    if column.feature_names(feature) != [feature]:
+        raise ValueError(f"{where} {feature!r} is one-hot; only single columns can be protected by name")
+    if not isinstance(column, BooleanColumn) and not numbers:
+        raise ValueError(f"{where} {feature!r} is {column.kind}, not boolean")
+    if column.fill is not None:
+        raise ValueError(f"{where} {feature!r} may be null, which would show in a second column; use replace_one")
+
+
 class LakePipeline(Frozen):
     """What every kind of job says: which lake, as what data set, where to, on which workers."""
 
@@ -182,6 +202,14 @@ class LakePipeline(Frozen):
 
     _read_domain = field_validator("domain", mode="before")(loaded_domain)
     _check_lake = field_validator("lake")(checked_lake)
+
+    @model_validator(mode="after")
+    def _check_protected_feature(self) -> LakePipeline:
+        """For every kind of job that says whom it protects."""
+        protect = getattr(self, "protect", None)
+        if isinstance(protect, Protect) and protect.feature is not None:
+            check_protected_feature(self.domain, protect.feature, "protect.feature")
+        return self
 
 
 def check_protected(private: bool, protect: Any, budget: Budget | None, exact: str) -> None:
@@ -217,6 +245,14 @@ class Pipeline(LakePipeline):
         return content
 
     @model_validator(mode="after")
+    def _check_learner(self) -> Pipeline:
+        try:
+            self.learner.build()
+        except UsageError as error:  # options that contradict each other
+            raise ValueError(f"learner: {error}") from error
+        return self
+
+    @model_validator(mode="after")
     def _check(self) -> Pipeline:
         if self.iterative:
             return self._check_iterative()
@@ -241,12 +277,6 @@ class Pipeline(LakePipeline):
         first = self.ledger.first_limit
         if first is not None and first.delta == 0 and self.budget.delta > 0 and self.mechanism != "laplace":
             raise ValueError("ledger.first_limit needs a delta above 0 to cover gaussian noise")
-        if self.protect.feature is not None:
-            column = self.domain.columns.get(self.protect.feature)
-            if not isinstance(column, BooleanColumn):
-                raise ValueError(f"protect.feature {self.protect.feature!r} is not a boolean column of the domain")
-            if self.domain.kernel is not None:
-                raise ValueError("protect.feature: a kernel mixes every column into every feature; use replace_one")
 
     @property
     def iterative(self) -> bool:

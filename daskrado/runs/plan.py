@@ -87,7 +87,6 @@ def make_plan(pipeline: Pipeline) -> Plan:
         protect, budget = pipeline.protect, pipeline.budget
         target = Target(statistic, lattice, protect.relation, protect.rows_per_unit)
         chosen = mechanism(pipeline.noise, target, budget.epsilon, budget.delta)
-        chosen.noise_std()  # a scale that cannot be drawn is refused here, not after the budget is spent
         delta = budget.delta if pipeline.noise == "gaussian" else 0.0
         total = compose([chosen.event], delta)
         statement = PrivacyStatement(

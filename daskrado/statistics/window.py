@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context, Decimal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +34,7 @@ class Window:
             raise UsageError(f"DP-FEAT needs an epsilon above 0, got {self.epsilon}")
         if self.low > self.high:
             least = smallest_epsilon(self.rows)
-            advice = f"the smallest that works is {least:.6g}" if math.isfinite(least) else "no epsilon would help"
+            advice = f"the smallest that works is {rounded_up(least)}" if least < math.inf else "no epsilon would help"
             raise UsageError(
                 f"DP-FEAT with epsilon {self.epsilon:g} and {self.rows} rows leaves no rado in its window; {advice}"
             )
@@ -76,6 +77,11 @@ def smallest_epsilon(rows: int) -> float:
     """The least epsilon whose window holds at least one value: 2 log((m + 1 - h) / h) with h = floor(m / 2)."""
     half = rows // 2
     return math.inf if half == 0 else 2 * math.log((rows + 1 - half) / half) * (1 + 1e-12)
+
+
+def rounded_up(value: float, digits: int = 6) -> str:
+    """A number with this many digits, never below ``value``: what a person may type in its place."""
+    return str(Context(prec=digits, rounding=ROUND_CEILING).create_decimal(Decimal(value)))
 
 
 def log_binomial(rows: int, values: NDArray[np.int64]) -> NDArray[np.float64]:

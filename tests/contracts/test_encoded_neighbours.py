@@ -18,7 +18,19 @@ from daskrado.domain import Domain, parse
 from daskrado.encoding import encode_table
 from daskrado.lattice import Lattice
 from daskrado.relations import Relation
-from daskrado.statistics import HadamardRados, MeanOperator, Moments, Rows, Statistic
+from daskrado.statistics import (
+    BalancedRados,
+    FixedSupportRados,
+    HadamardRados,
+    MeanOperator,
+    Moments,
+    NoisyColumnRados,
+    RandomisedRados,
+    Rows,
+    Statistic,
+    UniformRados,
+)
+from daskrado.statistics.base import Place
 
 DOMAIN = parse(
     Domain,
@@ -42,7 +54,21 @@ TYPES = {
     "visits": [pa.int8(), pa.float32(), pa.decimal128(12, 2)],
 }
 LATTICE = Lattice(DOMAIN.norm_bound, 16)
-STATISTICS: list[Statistic] = [MeanOperator(DOMAIN.width), Moments(DOMAIN.width), HadamardRados(DOMAIN.width, 8)]
+WIDTH = DOMAIN.width
+STATISTICS: list[Statistic] = [
+    MeanOperator(WIDTH),
+    Moments(WIDTH),
+    HadamardRados(WIDTH, 8),
+    UniformRados(WIDTH, 8),
+    BalancedRados(WIDTH, 8),
+]
+FLAG = DOMAIN.feature_names.index("flag")
+BY_POSITION: list[Statistic] = [FixedSupportRados(WIDTH, 8, 2)]  # no sensitivity where positions shift
+FLIPPED: list[Statistic] = [NoisyColumnRados(WIDTH, 8, (FLAG,), 1 / DOMAIN.norm_bound)]
+FLIPPED += [NoisyColumnRados(WIDTH, 8, (FLAG,), 1 / DOMAIN.norm_bound, balanced=False)]
+CASES = [(statistic, relation) for statistic in STATISTICS for relation in Relation]
+CASES += [(statistic, relation) for statistic in BY_POSITION for relation in Relation if relation.rows_public]
+CASES += [(statistic, Relation.FEATURE_FLIP) for statistic in FLIPPED]
 
 
 def random_row(draw: np.random.Generator) -> dict[str, Any]:
@@ -61,8 +87,10 @@ def random_row(draw: np.random.Generator) -> dict[str, Any]:
     }
 
 
-def vector(rows: list[dict[str, Any]], types: dict[str, pa.DataType], statistic: Statistic) -> np.ndarray:
-    names = [*DOMAIN.columns, "y"]
+def vector(
+    rows: list[dict[str, Any]], types: dict[str, pa.DataType], statistic: Statistic, domain: Domain = DOMAIN
+) -> np.ndarray:
+    names = [*domain.columns, "y"]
     kinds = {"ward": pa.string(), "smoker": pa.bool_(), "flag": pa.bool_(), "y": pa.string(), **types}
     columns = {}
     for name in names:
@@ -73,12 +101,14 @@ def vector(rows: list[dict[str, Any]], types: dict[str, pa.DataType], statistic:
         columns[name] = pa.array(values, wide)
         if wide != kinds[name]:
             columns[name] = pa.array(values, pa.float64()).cast(kinds[name], safe=False)
-    encoded = encode_table(DOMAIN, pa.table(columns))
-    x = encoded.block(0, encoded.length, np.empty((encoded.length, DOMAIN.width), order="F"))
+    encoded = encode_table(domain, pa.table(columns))
+    x = encoded.block(0, encoded.length, np.empty((encoded.length, domain.width), order="F"))
     assert not encoded.problems
     assert encoded.labels is not None
     seeds = np.array([row["seed"] for row in rows], dtype=np.uint64)
-    return statistic.partial(Rows(LATTICE.quantise(x), encoded.labels, seeds))
+    place = Place(b"a key of thirty-two bytes, public", 0, len(rows))
+    grid = Lattice(domain.norm_bound, LATTICE.bits)
+    return statistic.partial(Rows(grid.quantise(x), encoded.labels, seeds, place=place))
 
 
 def changed(relation: Relation, rows: list[dict[str, Any]], draw: np.random.Generator) -> list[dict[str, Any]]:
@@ -95,26 +125,75 @@ def changed(relation: Relation, rows: list[dict[str, Any]], draw: np.random.Gene
     return other
 
 
-@pytest.mark.parametrize("relation", list(Relation))
-@pytest.mark.parametrize("statistic", STATISTICS, ids=lambda s: s.name)
+def moved(statistic: Statistic, relation: Relation, change: np.ndarray) -> np.ndarray:
+    """The change of the normalised joint vector; public blocks must not have moved."""
+    declared, parts = statistic.sensitivity(relation), statistic.split(change)
+    assert not any(parts[name].any() for name in declared.public)
+    noisy = [b for b in statistic.blocks if b.name not in declared.public]
+    return np.concatenate([parts[b.name].ravel() * b.normalised_step(LATTICE) for b in noisy])
+
+
+@pytest.mark.parametrize(("statistic", "relation"), CASES, ids=lambda case: getattr(case, "name", str(case)))
 def test_neighbouring_files_move_the_sums_no_further_than_declared(statistic: Statistic, relation: Relation) -> None:
     draw = np.random.default_rng(list(Relation).index(relation))
     declared = statistic.sensitivity(relation)
-    for _ in range(60):
+    for _ in range(25):
         types = {name: kinds[draw.integers(0, len(kinds))] for name, kinds in TYPES.items()}
         rows = [random_row(draw) for _ in range(int(draw.integers(2, 40)))]
         change = vector(rows, types, statistic) - vector(changed(relation, rows, draw), types, statistic)
-        parts = statistic.split(change)
-        assert not any(parts[name].any() for name in declared.public)
-        moved = np.concatenate(
-            [
-                parts[b.name].ravel() * b.normalised_step(LATTICE)
-                for b in statistic.blocks
-                if b.name not in declared.public
-            ]
-        )
-        assert np.abs(moved).sum() <= declared.l1 + 1e-9
-        assert np.linalg.norm(moved) <= declared.l2 + 1e-9
+        found = moved(statistic, relation, change)
+        assert np.abs(found).sum() <= declared.l1 + 1e-9
+        assert np.linalg.norm(found) <= declared.l2 + 1e-9
+
+
+@pytest.mark.parametrize(("norm_bound", "intercept"), [(0.3, 0.0), (1.7, 2.5), (40.0, 1.0)])
+def test_a_flipped_boolean_moves_nothing_but_its_own_feature(norm_bound: float, intercept: float) -> None:
+    """Whatever is clipped: the encoded rows on the grid differ in one place, by sign."""
+    draw = np.random.default_rng(3)
+    changes = {"norm_bound": norm_bound, "intercept": intercept}
+    domain = parse(Domain, {**DOMAIN.model_dump(mode="json"), **changes}, "here")
+    types: dict[str, pa.DataType] = {"time": pa.float64(), "dose": pa.float64(), "visits": pa.float32()}
+    statistics = [type(s)(domain.width, *([8] if hasattr(s, "count") else [])) for s in STATISTICS]
+    for _ in range(6):
+        rows = [random_row(draw) for _ in range(4)]
+        other = changed(Relation.FEATURE_FLIP, rows, draw)
+        for statistic in statistics:
+            declared = statistic.sensitivity(Relation.FEATURE_FLIP)
+            change = vector(rows, types, statistic, domain) - vector(other, types, statistic, domain)
+            found = moved(statistic, Relation.FEATURE_FLIP, change)
+            assert np.abs(found).sum() <= declared.l1 + 1e-9
+            assert np.linalg.norm(found) <= declared.l2 + 1e-9
+            if isinstance(statistic, MeanOperator):
+                assert np.flatnonzero(change).tolist() in ([], [domain.feature_names.index("flag")])
+
+
+def test_randomised_flags_see_the_truth_in_their_own_column_alone() -> None:
+    """Under one key, the answers of neighbours differ by sign in that column: all else is the same bits."""
+    draw = np.random.default_rng(4)
+    types: dict[str, pa.DataType] = {"time": pa.float64(), "dose": pa.float64(), "visits": pa.float32()}
+    for base in (UniformRados(WIDTH, 8), HadamardRados(WIDTH, 8)):
+        statistic = RandomisedRados(WIDTH, base, (FLAG,), 1.0)
+        rows = [random_row(draw) for _ in range(20)]
+        other = changed(Relation.FEATURE_FLIP, rows, draw)
+        change = vector(rows, types, statistic) - vector(other, types, statistic)
+        block = change.reshape(base.blocks[0].shape)
+        columns = block if isinstance(base, HadamardRados) else block.T
+        assert np.flatnonzero(columns.any(axis=1)).tolist() in ([], [FLAG])
+
+
+def test_a_boolean_that_may_be_null_moves_further_than_a_flip_is_declared_to() -> None:
+    """Why pipelines refuse it under feature_flip: (1, 0) becomes (-1, 1) / sqrt(2), which is 1 + sqrt(2) in L1."""
+    columns = {"smoker": DOMAIN.columns["smoker"]}
+    domain = DOMAIN.model_copy(update={"columns": columns, "norm_bound": 1.0, "intercept": 0.0})
+    row = {"smoker": True, "y": "yes", "seed": 1}
+    statistic = MeanOperator(domain.width)
+    change = vector([row], {}, statistic, domain) - vector([{**row, "smoker": None}], {}, statistic, domain)
+    found = np.abs(moved(statistic, Relation.FEATURE_FLIP, change)).sum()
+    assert found == pytest.approx(1 + np.sqrt(2), abs=1e-3)
+    assert found > statistic.sensitivity(Relation.FEATURE_FLIP).l1
+    flag = domain.model_copy(update={"columns": {"flag": DOMAIN.columns["flag"]}})
+    encoded = encode_table(flag, pa.table({"flag": pa.array([True, None])}), label=False)
+    assert [problem.column for problem in encoded.problems] == ["flag"]  # elsewhere a null is refused, not encoded
 
 
 def test_this_suite_would_see_rows_that_lean_on_their_neighbours() -> None:

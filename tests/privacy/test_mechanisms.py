@@ -13,11 +13,13 @@ from daskrado.errors import UsageError
 from daskrado.lattice import Lattice
 from daskrado.privacy.accountant import PureEvent, ZcdpEvent, compose, zcdp_epsilon
 from daskrado.privacy.ledger import Ledger
-from daskrado.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace, Mechanism, Target, mechanism
+from daskrado.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace, L2Gamma, Mechanism, Target, mechanism
+from daskrado.privacy.shares import GaussianShares
 from daskrado.relations import Relation
 from daskrado.release import release
 from daskrado.statement import PrivacyStatement
 from daskrado.statistics import HadamardRados, MeanOperator, Moments, Summary
+from daskrado.statistics.label_means import LabelMeans
 
 LATTICE = Lattice(3.0, 12)
 STATEMENT = PrivacyStatement(
@@ -62,6 +64,30 @@ def test_each_mechanism_draws_once() -> None:
     chosen.perturb(np.zeros(3, dtype=np.int64))
     with pytest.raises(RuntimeError, match="used already"):
         chosen.perturb(np.zeros(3, dtype=np.int64))
+
+
+MAKERS = [
+    lambda t, epsilon: DiscreteLaplace(t, epsilon),
+    lambda t, epsilon: DiscreteGaussian(t, epsilon, 1e-6),
+    lambda t, epsilon: L2Gamma(t, epsilon),
+    lambda t, epsilon: GaussianShares(t, epsilon, 1e-6, honest=2, sites=3),
+]
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_noise_that_could_not_be_drawn_is_refused_when_a_mechanism_is_made(make: Any) -> None:
+    """Not when it is used, which is after the budget is spent."""
+    wide = Target(HadamardRados(4, 64), Lattice(1.0, 24), Relation.REPLACE_ONE, 10_000)
+    make(wide, 1.0)
+    with pytest.raises(UsageError, match="hadamard_rados, block sketch: the noise scale .* at most 2.52 grid steps"):
+        make(wide, 1e-7)
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_a_sensitivity_of_zero_is_refused_by_every_mechanism_alike(make: Any) -> None:
+    """All features 0, so that no label can be seen: one rounds its scale up from 0 and another does not."""
+    with pytest.raises(UsageError, match="label_means has sensitivity 0 under label_flip"):
+        make(target(LabelMeans(3, 0, 0, LATTICE.bits), Relation.LABEL_FLIP), 1.0)
 
 
 def draws(make: Any, blocks: int) -> np.ndarray:

@@ -273,6 +273,14 @@ def test_what_fails_before_the_draw_costs_nothing(clinic: Clinic, tmp_path: Path
     assert not (tmp_path / "o").exists()
 
 
+def test_a_set_whose_noise_cannot_be_drawn_costs_the_others_nothing(clinic: Clinic, own_ledger: Path) -> None:
+    drawn = {"name": "a", "kind": "uniform", "count": 8, "protect": RO, "budget": {"epsilon": 1.0}}
+    huge = {**drawn, "name": "b", "count": 4096, "budget": {"epsilon": 1e-6}}
+    with pytest.raises(UsageError, match="uniform_rados, block rados: the noise scale must be above 0 and at most"):
+        make_rados(pipeline(*clinic(), [drawn, huge]), write=False)
+    assert not own_ledger.exists()
+
+
 def test_a_budget_that_covers_one_set_of_two_spends_neither(clinic: Clinic, own_ledger: Path) -> None:
     limit = {"first_limit": {"epsilon": 1.2, "delta": 1e-6}}
     two = [{**SETS[0], "name": "a"}, {**SETS[0], "name": "b"}]

@@ -110,7 +110,7 @@ def test_feature_flip_needs_a_boolean_feature(clinic: Clinic) -> None:
     path, domain = clinic(3000, 3)
     result = fit(path, domain, relation="feature_flip", feature="smoker")
     assert "only the value of 'smoker' is protected" in " ".join(result.plan.statement.assumptions)
-    with pytest.raises(UsageError, match="'age' is not a boolean column"):
+    with pytest.raises(UsageError, match="'age' is numeric, not boolean"):
         fit(path, domain, relation="feature_flip", feature="age")
     with pytest.raises(UsageError, match="feature names the protected boolean column"):
         fit(path, domain, relation="feature_flip")

@@ -139,6 +139,27 @@ def test_an_empty_window_says_which_epsilon_would_work() -> None:
         Window(1.0, 1)
 
 
+def test_the_epsilon_that_is_printed_works() -> None:
+    """Rounded to nearest it would fail for about half of all row counts; its facts exist for one value as for two."""
+    alone = 0
+    for rows in range(2, 301):
+        with pytest.raises(UsageError, match="the smallest that works is") as raised:
+            Window(1e-9, rows)
+        printed = float(str(raised.value).rsplit(" ", 1)[1])
+        assert printed == pytest.approx(smallest_epsilon(rows), rel=1e-5)
+        window = Window(printed, rows)
+        if rows > 40 and rows % 20 > 1:
+            continue
+        facts = Marginal(window, 2).facts("smoker")
+        assert facts.window_high - facts.window_low == rows % 2  # one value, or the two in the middle
+        if rows % 2 == 0:
+            alone += 1
+            assert (facts.epsilon, facts.delta, facts.composed_epsilon) == (0.0, 1.0, None)
+            assert facts.acceptance == pytest.approx(stats.binom.pmf(rows // 2, rows, 0.5))
+            assert "no finite epsilon" in facts.sentence()
+    assert alone > 20
+
+
 def test_the_joint_release_protects_nobody() -> None:
     """One real-valued feature beside the protected one tells which records a rado sums: delta > 1/2 at epsilon 100.
 

@@ -6,10 +6,17 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from daskrado.domain import BooleanColumn, Domain, Frozen, NumericColumn
+from daskrado.domain import Domain, Frozen, NumericColumn
 from daskrado.errors import UsageError
 from daskrado.relations import Relation
-from daskrado.runs.pipeline import Budget, LakePipeline, LedgerConfig, Protect, RadoBoostChoice
+from daskrado.runs.pipeline import (
+    Budget,
+    LakePipeline,
+    LedgerConfig,
+    Protect,
+    RadoBoostChoice,
+    check_protected_feature,
+)
 from daskrado.runs.pipeline import RadoMomentsChoice as MomentsChoice
 from daskrado.runs.pipeline import RadoNewtonChoice as NewtonChoice
 from daskrado.statistics import BalancedRados, FixedSupportRados, HadamardRados, Statistic, UniformRados
@@ -24,6 +31,15 @@ class _Set(Frozen):
     keep_epsilon: float | None = Field(
         default=None, gt=0, le=50, description="budget of a charged choice among RadoBoost's rounds by training error"
     )
+
+    @model_validator(mode="after")
+    def _check_learner(self) -> _Set:
+        if self.learn is not None:
+            try:
+                self.learn.build()
+            except UsageError as error:  # options that contradict each other: found now, not after the draw
+                raise ValueError(f"set {self.name!r}: learn: {error}") from error
+        return self
 
     @model_validator(mode="after")
     def _check_keep(self) -> _Set:
@@ -98,6 +114,14 @@ class _Features(_Set):
     unit: str = Field(min_length=1)
     rows_per_unit: int = Field(default=1, ge=1, le=10_000)
     budget: Budget
+
+    @field_validator("features")
+    @classmethod
+    def _once(cls, features: tuple[str, ...]) -> tuple[str, ...]:
+        repeated = sorted({name for name in features if features.count(name) > 1})
+        if repeated:
+            raise ValueError(f"name each feature once; {', '.join(repeated)} is repeated")
+        return features
 
     @property
     def private_protect(self) -> Protect | None:
@@ -185,18 +209,10 @@ class RadosPipeline(LakePipeline):
     def _check_features(self, item: RadoSetChoice) -> None:
         where = f"set {item.name!r}: feature"
         for feature in features_of(item):
-            column = self.domain.columns.get(feature)
-            if column is None:
-                raise ValueError(f"{where} {feature!r} is not a column of the domain")
-            if self.domain.kernel is not None:
-                raise ValueError(f"{where} {feature!r}: a kernel mixes every column into every feature")
-            if not isinstance(column, BooleanColumn) and not isinstance(item, NoisyColumnSet):
-                raise ValueError(f"{where} {feature!r} is {column.kind}, not boolean; noisy_column takes numbers too")
-            if column.feature_names(feature) != [feature]:
-                raise ValueError(f"{where} {feature!r} is one-hot; only single columns can be protected by name")
-            if column.fill is not None:
-                raise ValueError(f"{where} {feature!r} may be null, which would show in a second column")
-            if isinstance(column, NumericColumn) and self.domain.norm_bound < _unclipped(self.domain):
+            check_protected_feature(self.domain, feature, where, numbers=isinstance(item, NoisyColumnSet))
+            if isinstance(self.domain.columns[feature], NumericColumn) and (
+                self.domain.norm_bound < _unclipped(self.domain)
+            ):
                 raise ValueError(
                     f"{where} {feature!r} would reach other columns through clipping; noise on its column needs "
                     f"a domain with norm_bound at least {self.domain.largest_norm * (1 + 2e-8):.8g}"
@@ -212,4 +228,7 @@ def features_of(item: RadoSetChoice) -> tuple[str, ...]:
     """The columns that a set protects by name."""
     if isinstance(item, DpFeatSet):
         return (item.feature,)
-    return item.features if isinstance(item, RandomisedSet | NoisyColumnSet) else ()
+    if isinstance(item, RandomisedSet | NoisyColumnSet):
+        return item.features
+    protect = item.private_protect
+    return () if protect is None or protect.feature is None else (protect.feature,)
