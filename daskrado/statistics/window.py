@@ -34,7 +34,9 @@ class Window:
             raise UsageError(f"DP-FEAT needs an epsilon above 0, got {self.epsilon}")
         if self.low > self.high:
             least = smallest_epsilon(self.rows)
-            advice = f"the smallest that works is {rounded_up(least)}" if least < math.inf else "no epsilon would help"
+            advice = (
+                f"the smallest that works is {rounded_up(least)}" if least < math.inf else "no epsilon would help"
+            )
             raise UsageError(
                 f"DP-FEAT with epsilon {self.epsilon:g} and {self.rows} rows leaves no rado in its window; {advice}"
             )

@@ -79,7 +79,7 @@ def test_noise_that_could_not_be_drawn_is_refused_when_a_mechanism_is_made(make:
     """Not when it is used, which is after the budget is spent."""
     wide = Target(HadamardRados(4, 64), Lattice(1.0, 24), Relation.REPLACE_ONE, 10_000)
     make(wide, 1.0)
-    with pytest.raises(UsageError, match="hadamard_rados, block sketch: the noise scale .* at most 2.52 grid steps"):
+    with pytest.raises(UsageError, match=r"hadamard_rados, block sketch: the noise scale .* at most 2.52 grid steps"):
         make(wide, 1e-7)
 
 

@@ -119,7 +119,7 @@ def test_randomised_columns_are_named_once() -> None:
 def test_a_learner_with_options_that_contradict_each_other_is_refused_before_anything_is_read() -> None:
     options = {"kind": "radoboost", "clamp": 0.5, "clamp_low": 0.8}
     item = {"name": "s", "kind": "balanced", "count": 4, "learn": options, **learn("smoker")}
-    with pytest.raises(UsageError, match="learn: clamp_low must be between 0 and clamp 0.5, got 0.8"):
+    with pytest.raises(UsageError, match=r"learn: clamp_low must be between 0 and clamp 0.5, got 0.8"):
         load("rados", {"sets": [item]}, content())
-    with pytest.raises(UsageError, match="clamp_low must be between 0 and clamp 0.5, got 0.8"):
+    with pytest.raises(UsageError, match=r"clamp_low must be between 0 and clamp 0.5, got 0.8"):
         load("learn", {**learn("smoker"), "learner": options}, content())
