@@ -42,6 +42,7 @@ class ClusterConfig(Frozen):
     connect_timeout: float = Field(default=20.0, gt=0, le=3600)
     no_workers_timeout: float = Field(default=60.0, gt=0, le=86400)
     worker_ttl: float = Field(default=60.0, gt=0, le=86400, description="a worker silent for so long is given up")
+    task_timeout: float = Field(default=1800.0, gt=0, le=864_000, description="a task that runs longer is tried anew")
     require_encryption: bool = False
     tls_ca_file: str | None = None
     tls_client_cert: str | None = None

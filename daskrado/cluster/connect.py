@@ -40,9 +40,15 @@ def connect(config: ClusterConfig, lake_bytes: int = 0) -> Iterator[Client | Non
         _log.info("working in this process")
         yield None
         return
+    import dask
+
     config.check_files()
     start = {"local": _local, "slurm": _slurm, "scheduler": _remote}[kind]
-    with start(config) as client, _performance_report(client, config.performance_report):
+    with (
+        dask.config.set({"daskrado.task-timeout": config.task_timeout}),
+        start(config) as client,
+        _performance_report(client, config.performance_report),
+    ):
         workers = len(client.scheduler_info(n_workers=-1)["workers"])
         _log.info("working on %d workers of the scheduler %s", workers, client.scheduler.address)
         yield client
@@ -69,9 +75,13 @@ def _performance_report(client: Client, path: str | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _local(config: ClusterConfig) -> Iterator[Client]:
+    import dask
     from distributed import LocalCluster
 
-    with _settings(config):
+    # Dask looks, so long after a worker's death, whether it is back, and else gives its nanny up for good. A worker
+    # that came back and died again within that look is given up though its nanny is at work: so it never looks.
+    patient = {"distributed.deploy.lost-worker-timeout": "10000 days"}
+    with _settings(config), dask.config.set(patient):
         cluster = LocalCluster(
             n_workers=config.workers or os.cpu_count() or 1,
             threads_per_worker=config.threads,
@@ -152,6 +162,8 @@ def _settings(config: ClusterConfig) -> Iterator[None]:
         "distributed.worker.memory.spill": False,
         "distributed.scheduler.no-workers-timeout": config.no_workers_timeout,
         "distributed.scheduler.worker-ttl": config.worker_ttl,
+        # Whoever talks to a worker that was killed finds out within this time, not within 30 s.
+        "distributed.comm.timeouts.connect": "10s",
         "distributed.logging": {"distributed": "critical"},
     }
     with dask.config.set(settings), _quiet():

@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from daskrado.errors import ClusterError, DataError, UsageError
 from daskrado.lake.partial import CHUNK_ROWS, Job, Partial, RowStore, Share, merge_all, partition_partial
 from daskrado.lake.scan import Lake, open_lake
 from daskrado.lake.seeds import SignatureKey
+from daskrado.lake.watch import Watch
 from daskrado.lattice import Lattice
 from daskrado.loops import REPAID_CELLS
 from daskrado.statistics.base import Additive, Rows, Statistic, Summary
@@ -210,7 +212,8 @@ def _reduce(job: Job, lake: Lake, client: Client, report: Progress, stages: list
     else:
         # A task, not scattered data: if the worker that holds it dies, it is made again.
         shared = client.submit(_same, job, key=f"daskrado-job-{job.ticket}-{mark}", pure=False)
-    names = [f"daskrado-partial-{job.ticket}-{mark}-{i}-{p.identity}" for i, p in enumerate(lake.partitions)]
+    prefix = f"daskrado-partial-{job.ticket}-{mark}-"
+    names = [f"{prefix}{i}-{p.identity}" for i, p in enumerate(lake.partitions)]
     contents = [
         client.compute(p.content) if isinstance(getattr(p, "content", None), Delayed) else None
         for p in lake.partitions
@@ -253,25 +256,35 @@ def _reduce(job: Job, lake: Lake, client: Client, report: Progress, stages: list
         if depth == 0:
             sizes = {m.key: len(g) for m, g in zip(merged, groups, strict=True)}
             first = as_completed(merged, loop=client.loop)  # never the process's default client
+            give_up = partial(client.cancel, merged, force=True)
         stages[:] = merged
         level = merged
         depth += 1
         if len(level) == 1:
             break
     # The tree is submitted whole: partial sums die as soon as their group is merged.
-    for future in first:
-        if future.status != "finished":
-            _raise(future)
-        done += sizes[future.key]
-        report(done, len(lake.partitions))
-    root = level[0]
-    if root.exception() is not None:
-        _raise(root)
-    return root.result()  # type: ignore[no-any-return]
+    with Watch(client, prefix, partial(_place, lake, prefix), give_up) as watch:
+        for future in first:
+            if future.status != "finished":
+                _raise(future, watch)
+            done += sizes[future.key]
+            report(done, len(lake.partitions))
+        root = level[0]
+        if root.exception() is not None:
+            _raise(root, watch)
+        return root.result()  # type: ignore[no-any-return]
 
 
-def _raise(future: Any) -> None:
+def _place(lake: Lake, prefix: str, key: str) -> str:
+    """The file of a task, by its key."""
+    part = lake.partitions[int(key.removeprefix(prefix).partition("-")[0])]
+    return str(getattr(part, "path", part.name))
+
+
+def _raise(future: Any, watch: Watch) -> None:
     """What went wrong, by its kind only: the text of an unforeseen error might quote a row."""
+    if watch.problem is not None:
+        raise ClusterError(watch.problem)
     if future.status != "error":
         raise ClusterError("the scheduler was lost while it worked on the lake")
     error = future.exception()
@@ -334,7 +347,7 @@ def _register(client: Client, plugin: _KeyPlugin) -> None:
     for attempt in range(RETRIES + 1):
         try:
             client.register_plugin(plugin)
-        except CommClosedError as error:
+        except OSError as error:
             if attempt == RETRIES:
                 raise ClusterError("the scheduler or its workers were lost as the work began") from error
         else:
