@@ -160,6 +160,8 @@ def _settings(config: ClusterConfig) -> Iterator[None]:
         # Un-noised sums and rows stay in memory: nothing is spilled to a disk.
         "distributed.worker.memory.target": False,
         "distributed.worker.memory.spill": False,
+        # With nothing to spill, a paused worker would wait for ever for memory that it keeps for the next task.
+        "distributed.worker.memory.pause": False,
         "distributed.scheduler.no-workers-timeout": config.no_workers_timeout,
         "distributed.scheduler.worker-ttl": config.worker_ttl,
         # Whoever talks to a worker that was killed finds out within this time, not within 30 s.

@@ -15,6 +15,7 @@ import numpy as np
 from dask.delayed import Delayed
 from distributed import Client, KilledWorker, WorkerPlugin, as_completed, get_worker
 from distributed.comm import CommClosedError
+from distributed.scheduler import NoWorkerError
 from numpy.typing import NDArray
 
 from daskrado.domain import Domain
@@ -290,6 +291,11 @@ def _raise(future: Any, watch: Watch) -> None:
     error = future.exception()
     if isinstance(error, DataError):
         raise error
+    if isinstance(error, NoWorkerError):
+        raise ClusterError(
+            "no worker could take a task for too long: they are gone, or paused because their memory is full "
+            "(memory_limit)"
+        ) from error
     if isinstance(error, KilledWorker):
         raise ClusterError(
             "workers died again and again at the same task; if they ran out of memory, give them more "

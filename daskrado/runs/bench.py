@@ -30,11 +30,9 @@ FILE_ROWS = 250_000
 
 
 @contextmanager
-def bench_lake(
-    rows: int, features: int, *, file_rows: int = FILE_ROWS, copies: int = 1
-) -> Iterator[tuple[Path, Domain]]:
-    """A temporary lake of float columns and a boolean label, from a public seed; ``copies`` are links to files."""
-    names = [f"x{i:03d}" for i in range(features)]
+def bench_lake(rows: int, features: int, *, file_rows: int = FILE_ROWS) -> Iterator[tuple[Path, Domain]]:
+    """A temporary lake of float columns and a boolean label, from a public seed; see :func:`write_files`."""
+    names = _names(features)
     domain = parse(
         Domain,
         {
@@ -46,17 +44,23 @@ def bench_lake(
         "bench",
     )
     with tempfile.TemporaryDirectory(prefix="daskrado-bench-") as folder:
-        files = max(2, -(-rows // file_rows))
-        for number, size in enumerate(np.diff(np.linspace(0, rows, files + 1).astype(int))):
-            draw = np.random.Generator(np.random.Philox(key=[11, number]))
-            x = draw.normal(size=(features, size))
-            columns: dict[str, Any] = dict(zip(names, x, strict=True))
-            columns["y"] = x.sum(axis=0) + draw.normal(size=size) > 0
-            first = Path(folder) / f"part-{number:05d}-0000.parquet"
-            pq.write_table(pa.table(columns), first)
-            for copy in range(1, copies):
-                first.with_name(f"part-{number:05d}-{copy:04d}.parquet").hardlink_to(first)
+        write_files(Path(folder), rows, features, file_rows)
         yield Path(folder), domain
+
+
+def write_files(folder: Path, rows: int, features: int, file_rows: int = FILE_ROWS, series: int = 0) -> None:
+    """Files of normal draws; each ``series`` has a public seed of its own, so that no two files are alike."""
+    files = max(2, -(-rows // file_rows))
+    for number, size in enumerate(np.diff(np.linspace(0, rows, files + 1).astype(int))):
+        draw = np.random.Generator(np.random.Philox(key=[11 + series, number]))
+        x = draw.normal(size=(features, size))
+        columns: dict[str, Any] = dict(zip(_names(features), x, strict=True))
+        columns["y"] = x.sum(axis=0) + draw.normal(size=size) > 0
+        pq.write_table(pa.table(columns), folder / f"part-{series:04d}-{number:05d}.parquet")
+
+
+def _names(features: int) -> list[str]:
+    return [f"x{i:03d}" for i in range(features)]
 
 
 def collect_figures(rows: int, features: int) -> dict[str, float | int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
 from daskrado.cluster import ClusterConfig, connect
@@ -12,10 +13,11 @@ from daskrado.errors import UsageError
 from daskrado.lake.collect import collect
 from daskrado.lake.scan import open_lake
 from daskrado.lattice import Lattice
-from daskrado.runs.bench import FILE_ROWS, RADOS, bench_lake, peak_memory_mb
+from daskrado.runs.bench import FILE_ROWS, RADOS, bench_lake, peak_memory_mb, write_files
 from daskrado.statistics import HadamardRados
 
 SCALES = (1, 5, 20)
+_SPARE = 1.1  # of the room that the numbers themselves need
 
 
 def memory_figures(
@@ -23,15 +25,24 @@ def memory_figures(
 ) -> dict[str, Any]:
     """Peak resident memory of the largest worker for lakes of 1, 5 and 20 times ``rows``, each on workers of its own.
 
-    The files of the larger lakes are further names (hard links) of those of the smallest: a worker reads and holds as
-    much as if they were files of their own, and the disk does not fill up.
+    All files differ where the disk has room for that. Where it has not, those of the larger lakes are further names
+    (hard links) of those of the smallest, and ``distinct_files`` says so.
     """
-    size, free = rows * features * 8, shutil.disk_usage(tempfile.gettempdir()).free
-    if size * 1.2 > free:
+    size, free = int(_SPARE * rows * features * 8), shutil.disk_usage(tempfile.gettempdir()).free
+    if size > free:
         raise UsageError(f"--rows {rows}: the lake has {size >> 20} MB, the disk has room for {free >> 20} MB")
-    peaks, seconds, sizes = {}, {}, {}
-    for scale in scales:
-        with bench_lake(rows, features, file_rows=min(FILE_ROWS, -(-rows // 2)), copies=scale) as (path, domain):
+    distinct = size * max(scales) <= free
+    file_rows = min(FILE_ROWS, -(-rows // 2))
+    peaks, seconds, sizes, files = {}, {}, {}, {}
+    with bench_lake(rows, features, file_rows=file_rows) as (path, domain):
+        first, made = sorted(path.iterdir()), 1
+        for scale in scales:
+            for series in range(made, scale):
+                if distinct:
+                    write_files(path, rows, features, file_rows, series)
+                else:
+                    _link(first, series)
+            made = max(made, scale)
             lake = open_lake(path, domain)
             lattice, statistic = Lattice(domain.norm_bound), HadamardRados(domain.width, RADOS)
             local = ClusterConfig(kind="local", workers=workers, memory_limit=memory_limit)
@@ -42,14 +53,21 @@ def memory_figures(
                 seconds[f"{scale}x"] = round(time.perf_counter() - start, 2)
                 peaks[f"{scale}x"] = round(max(client.run(peak_memory_mb).values()), 1)
             sizes[f"{scale}x"] = round(lake.size / 1e6, 1)
-    first, last = f"{scales[0]}x", f"{scales[-1]}x"
+            files[f"{scale}x"] = len(lake.partitions)
     return {
         "rows": rows,
         "features": features,
         "workers": workers,
         "memory_limit": memory_limit,
+        "distinct_files": distinct,
+        "files": files,
         "lake_mb": sizes,
         "collect_seconds": seconds,
         "worker_peak_mb": peaks,
-        "growth": round(peaks[last] / peaks[first], 3),
+        "growth": round(peaks[f"{scales[-1]}x"] / peaks[f"{scales[0]}x"], 3),
     }
+
+
+def _link(first: list[Path], series: int) -> None:
+    for path in first:
+        path.with_name(path.name.replace("part-0000-", f"part-{series:04d}-")).hardlink_to(path)
