@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from daskrado.privacy.ledger import Ledger
-from daskrado.runs.account import Account
 from daskrado.runs.job import RunResult, run
 from daskrado.runs.pipeline import Pipeline
-from daskrado.runs.pipeline_job import PipelineJob, Progress
+from daskrado.runs.pipeline_job import PipelineJob
 from daskrado.runs.plan import budget_left, make_plan
 from daskrado.runs.show import plan_lines, run_lines
 
@@ -18,6 +16,7 @@ class LearnJob(PipelineJob[Pipeline]):
     """A pipeline that releases a statistic once and learns from it, or lets a learner read the lake many times."""
 
     schema = Pipeline
+    runner = staticmethod(run)
 
     def plan_lines(self, ledger: Ledger | None) -> Iterator[str]:
         """Cost and noise."""
@@ -28,17 +27,6 @@ class LearnJob(PipelineJob[Pipeline]):
             assert plan.statement.relation is not None
             after = ledger.after(self.pipeline.dataset, plan.statement.relation, plan.event)
             yield f"after       epsilon {float(after.epsilon):.4g} charged in all ({after.method})"
-
-    def result(
-        self,
-        *,
-        overwrite: bool = False,
-        ledger_path: str | Path | None = None,
-        progress: Progress | None = None,
-        account: Account | None = None,
-    ) -> RunResult:
-        """Run the one forward path."""
-        return run(self.pipeline, overwrite=overwrite, ledger_path=ledger_path, progress=progress, account=account)
 
     def lines(self, result: RunResult) -> Iterator[str]:
         """Guarantee, budget and weights."""

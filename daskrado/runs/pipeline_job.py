@@ -21,6 +21,7 @@ class PipelineJob(ABC, Generic[PipelineT]):
     """A validated pipeline and how to run it."""
 
     schema: type[PipelineT]
+    runner: Callable[..., Any]  # a static function that takes the pipeline and what ``result`` takes
 
     def __init__(self, pipeline: PipelineT) -> None:
         self.pipeline = pipeline
@@ -49,7 +50,6 @@ class PipelineJob(ABC, Generic[PipelineT]):
     def plan_lines(self, ledger: Ledger | None) -> Iterator[str]:
         """Cost and noise, from public facts; ``ledger`` is None where it does not exist yet."""
 
-    @abstractmethod
     def result(
         self,
         *,
@@ -59,6 +59,9 @@ class PipelineJob(ABC, Generic[PipelineT]):
         account: Account | None = None,
     ) -> Any:
         """Do the job and publish; ``account`` is that of a run to be finished."""
+        return type(self).runner(
+            self.pipeline, overwrite=overwrite, ledger_path=ledger_path, progress=progress, account=account
+        )
 
     @abstractmethod
     def lines(self, result: Any) -> Iterator[str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -386,24 +384,36 @@ def test_teachers_cut_off_between_asking_and_keeping_are_refused(
     assert not (tmp_path / "out").exists()
 
 
+def command(words: list[str], said: Path, patch: str = "") -> str:
+    """The command line, as a program for ``forge``: its exit code, and its errors in a file."""
+    return (
+        f"import os, signal, sys\nsys.stderr = open({str(said)!r}, 'w')\n{patch}\n"
+        f"sys.argv = ['daskrado', *{words!r}]\nfrom daskrado.cli import main\n"
+        "try:\n    main()\nexcept SystemExit as left:\n    sys.stderr.flush()\n    os._exit(left.code)\n"
+    )
+
+
 def test_the_command_line_finishes_a_run_of_any_kind_and_another_model_is_refused(
-    job: Callable[[str], Path], ward: tuple[Path, Path], killed: Killed, own_ledger: Path, tmp_path: Path
+    job: Callable[[str], Path],
+    ward: tuple[Path, Path],
+    killed: Killed,
+    forge: Callable[[str], int],
+    own_ledger: Path,
+    tmp_path: Path,
 ) -> None:
     killed(program(job("margins"), ward, publishing_into(tmp_path / "seen")))
-    command = [sys.executable, "-c", "from daskrado.cli import main; main()", "run", "--resume", a_run(own_ledger)]
+    resumed = command(["run", "--resume", a_run(own_ledger)], tmp_path / "err")
     model = ward[0].parent / "model.json"
     before = model.read_text()
     try:
         domain = Domain.load(ward[1])
         LinearModel(domain, np.ones(domain.width), PrivacyStatement.none(), "test", {}).save(model)
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert forge(resumed) == 1
     finally:
         model.write_text(before)
-    assert done.returncode == 1
-    assert "the models changed since run" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
+    (line,) = (tmp_path / "err").read_text().strip().splitlines()
+    assert "the models changed since run" in line
+    assert forge(resumed) == 0
     assert published(tmp_path / "out") == published(tmp_path / "seen")
     assert states(own_ledger) == ["spent"]
 
@@ -427,15 +437,13 @@ def test_an_interrupted_run_says_what_is_left_of_it(
     tmp_path: Path,
 ) -> None:
     """Ctrl-C, as a signal, before the draw, while it is kept, and while the artefacts are written."""
-    code = (
-        "import os, signal, sys, daskrado.runs.job as job, daskrado.runs.journal as journal\n"
-        f"os.chdir({str(ward[0].parent)!r})\nsys.stderr = open({str(tmp_path / 'err')!r}, 'w')\n"
-        f"def interrupt(*a, **k):\n    os.kill(os.getpid(), signal.SIGINT)\n    signal.pause()\n"
-        f"{moment} = interrupt\nsys.argv = ['daskrado', 'run', {str(job('learn'))!r}]\n"
-        "from daskrado.cli import main\n"
-        "try:\n    main()\nexcept SystemExit as left:\n    sys.stderr.flush()\n    os._exit(left.code)\n"
+    patch = (
+        "import daskrado.runs.job as job, daskrado.runs.journal as journal\n"
+        f"os.chdir({str(ward[0].parent)!r})\n"
+        "def interrupt(*a, **k):\n    os.kill(os.getpid(), signal.SIGINT)\n    signal.pause()\n"
+        f"{moment} = interrupt"
     )
-    assert forge(code) == 130
+    assert forge(command(["run", str(job("learn"))], tmp_path / "err", patch)) == 130
     line = (tmp_path / "err").read_text().strip()
     assert line.startswith("daskrado: error: interrupted; ")
     assert len(line.splitlines()) == 1

@@ -169,6 +169,7 @@ class BagJob(PipelineJob[BagPipeline]):
     """``kind: bags`` for ``daskrado plan`` and ``daskrado run``."""
 
     schema = BagPipeline
+    runner = staticmethod(run_bags)
 
     def plan_lines(self, ledger: Ledger | None) -> Iterator[str]:
         """Cost and noise, from public facts."""
@@ -176,19 +177,6 @@ class BagJob(PipelineJob[BagPipeline]):
         counts = BagCounts(self.pipeline.domain.width, Groups(self.pipeline.bags, names))
         yield from plan_of(self.pipeline, counts, ledger, "positives")
         yield f"bags        {len(names)} values of {self.pipeline.bags!r}; estimator {self.pipeline.estimator.kind}"
-
-    def result(
-        self,
-        *,
-        overwrite: bool = False,
-        ledger_path: str | Path | None = None,
-        progress: Progress | None = None,
-        account: Account | None = None,
-    ) -> LabelRun:
-        """Run the job."""
-        return run_bags(
-            self.pipeline, overwrite=overwrite, ledger_path=ledger_path, progress=progress, account=account
-        )
 
     def lines(self, result: LabelRun) -> Iterator[str]:
         """Guarantee, budget and weights."""

@@ -165,25 +165,13 @@ class LabelJob(PipelineJob[LabelPipeline]):
     """``kind: labels`` for ``daskrado plan`` and ``daskrado run``."""
 
     schema = LabelPipeline
+    runner = staticmethod(run_labels)
 
     def plan_lines(self, ledger: Ledger | None) -> Iterator[str]:
         """Cost and noise, from public facts."""
         statistic = loosest_means(self.pipeline.domain.width, self.pipeline.lattice, _strata(self.pipeline))
         yield from plan_of(self.pipeline, statistic, ledger, "mean")
         yield f"supervision {self.pipeline.supervision.kind}"
-
-    def result(
-        self,
-        *,
-        overwrite: bool = False,
-        ledger_path: str | Path | None = None,
-        progress: Progress | None = None,
-        account: Account | None = None,
-    ) -> LabelRun:
-        """Run the job."""
-        return run_labels(
-            self.pipeline, overwrite=overwrite, ledger_path=ledger_path, progress=progress, account=account
-        )
 
     def lines(self, result: LabelRun) -> Iterator[str]:
         """Guarantee, budget and weights."""

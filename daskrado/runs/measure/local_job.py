@@ -80,20 +80,23 @@ class Encoded:
 
 def encode(
     pipeline: LocalPipeline,
-    out: str | Path,
+    out: str | Path | None = None,
     *,
     overwrite: bool = False,
     ledger_path: str | Path | None = None,
     progress: Progress | None = None,
     account: Account | None = None,
 ) -> LocalResult:
-    """Write a folder of reports at the source: charged before a row is read, randomised once, whole or not at all."""
-    chosen = pipeline.model_copy(update={"output": str(out)})
+    """Write a folder of reports at the source: charged before a row is read, randomised once, whole or not at all.
+
+    ``out`` is the folder, by default the pipeline's output.
+    """
+    chosen = pipeline if out is None else pipeline.model_copy(update={"output": str(out)})
     with open_account(
         "local encode", chosen, overwrite=overwrite, ledger_path=ledger_path, write=True, account=account
     ) as account:
         encoded = Encoded(chosen, account, progress)
-        with account.publish(out) as folder:
+        with account.publish(chosen.output) as folder:
             encoded.put_into(folder)
         return LocalResult(account.run, encoded.rows, account.budget(encoded.grant), account.notes)
 
@@ -138,25 +141,13 @@ class LocalJob(PipelineJob[LocalPipeline]):
     """``kind: local`` for ``daskrado plan`` and ``daskrado run``: encode, then estimate or learn."""
 
     schema = LocalPipeline
+    runner = staticmethod(run_local)
 
     def plan_lines(self, ledger: Ledger | None) -> Iterator[str]:
         """What the reports of one person cost."""
         yield from plan_head(self.pipeline, self.pipeline.event(), ledger)
         yield f"reports     {self.pipeline.reports.kind}, randomised at the source, one for each row"
         yield f"guarantee   {self.pipeline.facts().statement.sentence()}"
-
-    def result(
-        self,
-        *,
-        overwrite: bool = False,
-        ledger_path: str | Path | None = None,
-        progress: Progress | None = None,
-        account: Account | None = None,
-    ) -> LocalResult:
-        """Encode and analyse."""
-        return run_local(
-            self.pipeline, overwrite=overwrite, ledger_path=ledger_path, progress=progress, account=account
-        )
 
     def lines(self, result: LocalResult) -> Iterator[str]:
         """Guarantee and estimates."""
@@ -169,23 +160,7 @@ class LocalJob(PipelineJob[LocalPipeline]):
 class EncodeJob(LocalJob):
     """``daskrado local encode``: the reports alone."""
 
-    def result(
-        self,
-        *,
-        overwrite: bool = False,
-        ledger_path: str | Path | None = None,
-        progress: Progress | None = None,
-        account: Account | None = None,
-    ) -> LocalResult:
-        """Encode."""
-        return encode(
-            self.pipeline,
-            self.pipeline.output,
-            overwrite=overwrite,
-            ledger_path=ledger_path,
-            progress=progress,
-            account=account,
-        )
+    runner = staticmethod(encode)
 
     def lines(self, result: LocalResult) -> Iterator[str]:
         """Guarantee and budget."""

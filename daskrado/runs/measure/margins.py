@@ -267,6 +267,7 @@ class MarginsJob(PipelineJob[MarginsPipeline]):
     """``kind: margins`` for ``daskrado plan`` and ``daskrado run``."""
 
     schema = MarginsPipeline
+    runner = staticmethod(run_margins)
 
     def plan_lines(self, ledger: Ledger | None) -> Iterator[str]:
         """Cost and noise."""
@@ -276,19 +277,6 @@ class MarginsJob(PipelineJob[MarginsPipeline]):
         yield f"margins     {self.pipeline.bins} bins in [-1, 1] for each model"
         if chosen is not None:
             yield f"noise       standard deviation {chosen.noise_std()['margins']:.4g} rows on each bin"
-
-    def result(
-        self,
-        *,
-        overwrite: bool = False,
-        ledger_path: str | Path | None = None,
-        progress: Progress | None = None,
-        account: Account | None = None,
-    ) -> MarginsResult:
-        """Measure."""
-        return run_margins(
-            self.pipeline, overwrite=overwrite, ledger_path=ledger_path, progress=progress, account=account
-        )
 
     def lines(self, result: MarginsResult) -> Iterator[str]:
         """Margins and bounds."""

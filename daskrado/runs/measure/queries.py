@@ -316,6 +316,7 @@ class QueriesJob(PipelineJob[QueriesPipeline]):
     """``kind: queries`` for ``daskrado plan`` and ``daskrado run``."""
 
     schema = QueriesPipeline
+    runner = staticmethod(run_queries)
 
     def plan_lines(self, ledger: Ledger | None) -> Iterator[str]:
         """Cost, threshold and noise."""
@@ -326,19 +327,6 @@ class QueriesJob(PipelineJob[QueriesPipeline]):
         yield f"engine      {facts['updates_allowed']} updates, at gaps above {facts['threshold_rows']:,} rows"
         yield f"accuracy    lazy answers within {facts['lazy_error_95']:,} rows (95 %, all expected queries)"
         yield f"noise       on an update's answer: standard deviation {facts['update_answer_std']:,.1f} rows"
-
-    def result(
-        self,
-        *,
-        overwrite: bool = False,
-        ledger_path: str | Path | None = None,
-        progress: Progress | None = None,
-        account: Account | None = None,
-    ) -> QueriesResult:
-        """Answer the batch."""
-        return run_queries(
-            self.pipeline, overwrite=overwrite, ledger_path=ledger_path, progress=progress, account=account
-        )
 
     def lines(self, result: QueriesResult) -> Iterator[str]:
         """The first answers."""

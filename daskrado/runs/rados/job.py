@@ -59,33 +59,6 @@ class RadosResult:
     notes: tuple[str, ...] = ()
 
 
-class RadosJob(PipelineJob[RadosPipeline]):
-    """A pipeline that makes rados."""
-
-    schema = RadosPipeline
-
-    def plan_lines(self, ledger: Ledger | None) -> Iterator[str]:
-        """Cost, noise and statement of every set."""
-        return plan_lines(self.pipeline, [plan_set(self.pipeline, item) for item in self.pipeline.sets], ledger)
-
-    def result(
-        self,
-        *,
-        overwrite: bool = False,
-        ledger_path: str | Path | None = None,
-        progress: Progress | None = None,
-        account: Account | None = None,
-    ) -> RadosResult:
-        """Make the sets and write them."""
-        return make_rados(
-            self.pipeline, overwrite=overwrite, ledger_path=ledger_path, progress=progress, account=account
-        )
-
-    def lines(self, result: RadosResult) -> Iterator[str]:
-        """Sets, budgets and models."""
-        return run_lines(result)
-
-
 def make_rados(
     pipeline: RadosPipeline,
     *,
@@ -314,3 +287,18 @@ def manifest(result: RadosResult) -> dict[str, Any]:
         ),
         "notes": list(result.notes),
     }
+
+
+class RadosJob(PipelineJob[RadosPipeline]):
+    """A pipeline that makes rados."""
+
+    schema = RadosPipeline
+    runner = staticmethod(make_rados)
+
+    def plan_lines(self, ledger: Ledger | None) -> Iterator[str]:
+        """Cost, noise and statement of every set."""
+        return plan_lines(self.pipeline, [plan_set(self.pipeline, item) for item in self.pipeline.sets], ledger)
+
+    def lines(self, result: RadosResult) -> Iterator[str]:
+        """Sets, budgets and models."""
+        return run_lines(result)

@@ -158,21 +158,11 @@ class TeachersJob(PipelineJob[TeachersPipeline]):
     """The ``teachers`` kind of pipeline."""
 
     schema = TeachersPipeline
+    runner = staticmethod(run)
 
     def plan_lines(self, ledger: Ledger | None) -> Iterator[str]:
         """Cost and prospects."""
         return plan_lines(make_plan(self.pipeline), ledger)
-
-    def result(
-        self,
-        *,
-        overwrite: bool = False,
-        ledger_path: str | Path | None = None,
-        progress: Progress | None = None,
-        account: Account | None = None,
-    ) -> TeachersResult:
-        """Answer, learn, publish."""
-        return run(self.pipeline, overwrite=overwrite, ledger_path=ledger_path, progress=progress, account=account)
 
     def lines(self, result: TeachersResult) -> Iterator[str]:
         """Queries, budget, student."""
