@@ -24,6 +24,7 @@ Killed = Callable[[str], None]
 KILL = "lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)"
 BOTH = {"epsilon": 1.0, "delta": 1e-6}
 PATIENT = {"relation": "replace_one", "unit": "one patient"}
+NO_PLOTS = "from matplotlib.figure import Figure\nFigure.savefig = lambda self, to, **_: to.write('<svg></svg>')\n"
 LABEL = {"relation": "label_flip", "unit": "one label"}
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -121,8 +122,7 @@ def job(ward: tuple[Path, Path], tmp_path: Path) -> Callable[[str], Path]:
 def program(path: Path, ward: tuple[Path, Path], patch: str) -> str:
     return (
         "import daskrado.runs.account as account, daskrado.runs.journal as journal, contextlib, pathlib\n"
-        "from matplotlib.figure import Figure\nFigure.savefig = lambda self, to, **_: to.write('<svg></svg>')\n"
-        f"from daskrado.runs.kinds import load_job\nos.chdir({str(ward[0].parent)!r})\n{patch}\n"
+        f"{NO_PLOTS}from daskrado.runs.kinds import load_job\nos.chdir({str(ward[0].parent)!r})\n{patch}\n"
         f"load_job({str(path)!r}).result()\n"
     )
 
@@ -387,7 +387,7 @@ def test_teachers_cut_off_between_asking_and_keeping_are_refused(
 def command(words: list[str], said: Path, patch: str = "") -> str:
     """The command line, as a program for ``forge``: its exit code, and its errors in a file."""
     return (
-        f"import os, signal, sys\nsys.stderr = open({str(said)!r}, 'w')\n{patch}\n"
+        f"import os, signal, sys\nsys.stderr = open({str(said)!r}, 'w')\n{NO_PLOTS}{patch}\n"
         f"sys.argv = ['daskrado', *{words!r}]\nfrom daskrado.cli import main\n"
         "try:\n    main()\nexcept SystemExit as left:\n    sys.stderr.flush()\n    os._exit(left.code)\n"
     )
