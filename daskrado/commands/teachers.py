@@ -39,9 +39,12 @@ def teachers_ask(
     job = TeachersJob(load_teachers(pipeline)).overridden(where, None)
     with progress_bar("teachers") as progress:
         counts = ask(job.pipeline, queries, out, overwrite=overwrite, ledger_path=ledger, progress=progress)
+    rest = ""
+    if "thresholds" in counts:
+        rest = f" under {counts['thresholds']:,} more thresholds, of which each session and each refusal costs one"
     click.echo(
         f"{out}: {counts['answered']:,} answered, {counts['refused']:,} refused, {counts['stopped']:,} not reached; "
-        f"the engine takes {counts['left']:,} more queries"
+        f"the engine takes {counts['left']:,} more queries{rest}"
     )
 
 

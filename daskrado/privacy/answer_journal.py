@@ -154,4 +154,15 @@ def _locked(path: Path) -> int:
     except OSError:
         os.close(handle)
         raise UsageError(f"{path}: another process is answering from this journal") from None
+    if os.fstat(handle).st_size == 0:
+        sync_folder(path.parent)  # a new file: what is paid for must not vanish with its name
     return handle
+
+
+def sync_folder(folder: Path) -> None:
+    """Put the names of a folder's files on disk."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

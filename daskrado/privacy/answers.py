@@ -97,6 +97,16 @@ class Answering(ABC):
         """Whether it has stopped for good."""
         return False
 
+    @property
+    def instances(self) -> int | None:
+        """How many thresholds it may draw in its life; None for a mechanism without."""
+        return None
+
+    @property
+    def used(self) -> int:
+        """Thresholds drawn so far."""
+        return 0
+
     def needed_margin(self, wanted: float = 0.99) -> int | None:
         """The least vote margin that is answered rightly with probability ``wanted``."""
         return least(lambda margin: self.chance(margin) >= wanted, 1 << 40)
@@ -227,6 +237,16 @@ class SparseVotes(Answering):
     def halted(self) -> bool:
         """Whether the last refusal was given."""
         return self._engine.halted
+
+    @property
+    def instances(self) -> int | None:
+        """One for each refusal, and one for each session that ends."""
+        return self.plan.instances
+
+    @property
+    def used(self) -> int:
+        """Thresholds drawn so far, in all sessions."""
+        return self._engine.used
 
     @property
     def _engine(self) -> Engine:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -17,22 +18,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daskrado.errors import LedgerError, UsageError
+from daskrado.errors import DataError, LedgerError, UsageError
 from daskrado.privacy.accountant import Event, PureEvent
 from daskrado.privacy.answer_journal import Journal
 from daskrado.privacy.answers import REFUSED, Answering
 from daskrado.privacy.ledger import Grant, Ledger, State
 from daskrado.privacy.noise import discrete_laplace
+from daskrado.privacy.vote_succession import engine_path, make_way, queries_asked, state_path, swallowed
 from daskrado.relations import Relation
 from daskrado.statistics.votes import Votes
 
 UNANSWERED = -2  # the engine stopped before it came to this query
 BATCH = 1024  # queries between two writes of the journal
+NEXT_ENGINE = "open the next engine (answers.engine)"
 
 
 @dataclass(frozen=True)
 class Owner:
-    """On whose budget an engine runs."""
+    """On whose budget an engine runs.
+
+    ``drawing`` is entered around a draw that nothing could repeat if it were lost, so that a run can remember it.
+    """
 
     ledger: Ledger
     dataset: str
@@ -40,6 +46,7 @@ class Owner:
     theorem: str
     fingerprint: str
     run: str
+    drawing: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
 
     def reserve(self, event: Event) -> Grant:
         """Debit the ledger."""
@@ -55,7 +62,7 @@ class VoteEngine:
         self.path = path
         self._owner = owner
         self._journal = journal
-        self._asked = sum(note.get("asked", 0) for note in journal.notes)
+        self._asked = queries_asked(journal.notes)
         self._answers: dict[str, int] = {}
         for note in journal.notes:
             self._answers |= note.get("answers", {})
@@ -84,13 +91,25 @@ class VoteEngine:
     @property
     def state_path(self) -> Path:
         """Where a mechanism may keep public state of its own."""
-        return self.path.with_suffix(".instances")
+        return state_path(self.path)
 
     def use(self, answering: Answering) -> None:
         """Answer by this mechanism, which must cost what was reserved."""
         if answering.event != self._grant.event:
             raise ValueError("the grant was reserved for another event than this mechanism's")
+        there = self.state_path.exists() and self.state_path.stat().st_size > 0
         self._answering = answering
+        if answering.instances is not None and self._asked:
+            paid = max(note.get("used", 0) for note in self._journal.notes)
+            if not there or answering.used < paid:
+                raise LedgerError(
+                    f"{self.state_path}: is gone or older than the engine, whose thresholds it counts; "
+                    f"restore it, or {NEXT_ENGINE}"
+                )
+        if not any("terms" in note for note in self._journal.notes):
+            terms = {"queries": answering.terms.queries, "instances": answering.instances}
+            self._journal.note({"terms": terms})
+        self._finish(self.left)
 
     @property
     def answering(self) -> Answering:
@@ -102,6 +121,19 @@ class VoteEngine:
     def left(self) -> int:
         """How many new queries it still takes."""
         return 0 if self.answering.halted else self.answering.terms.queries - self._asked
+
+    @property
+    def left_afterwards(self) -> int:
+        """How many the next session will take: the open threshold of a sparse vector is lost with this one."""
+        if self.refusals_left == 0:
+            return 0
+        return self.answering.terms.queries - self._asked
+
+    @property
+    def refusals_left(self) -> int | None:
+        """How many thresholds later sessions may draw; None where the mechanism has none."""
+        instances = self.answering.instances
+        return None if instances is None else max(0, instances - self.answering.used)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -124,11 +156,11 @@ class VoteEngine:
         names = list(places)
         for start in range(0, len(names), BATCH):
             if not self.answering.halted:
-                self._answer(names[start : start + BATCH], places, vote)
+                self._answer(names[start : start + BATCH], places, vote, len(names) - start)
         if names and self.left == 0:
             # Written down too, so that the same file of queries always gets the same answers.
-            self._keep({name: UNANSWERED for name in names if name not in self._answers})
-            self._journal.note({"finished": True})
+            self._keep({name: UNANSWERED for name in names if name not in self._answers}, 0)
+            self._finish(0)
         return np.array([self._answers.get(digest, UNANSWERED) for digest in digests], dtype=np.int64)
 
     def check(self, digests: Sequence[str]) -> None:
@@ -143,29 +175,60 @@ class VoteEngine:
             if digest not in self._answers:
                 places.setdefault(digest, at)
         if places and len(places) > self.left:
-            if swallowed := self._asked - len(self._answers):
+            if lost := swallowed(self._journal.notes):
                 raise LedgerError(
-                    f"the engine of {self._owner.dataset!r} was cut off between spending on {swallowed} queries and "
+                    f"the engine of {self._owner.dataset!r} was cut off between spending on {lost} queries and "
                     f"keeping their answers: noise is never drawn twice, so they stay paid for, and {self.left} new "
-                    f"queries are left for {len(places)}; open the next engine (answers.engine) for the rest"
+                    f"queries are left for {len(places)}; {NEXT_ENGINE} for the rest"
                 )
+            why = ""
+            if self.answering.halted:
+                why = f": its {self.answering.instances} thresholds are used up (each session and refusal costs one)"
             raise UsageError(
                 f"{len(places)} new queries, but the engine of {self._owner.dataset!r} has {self.left} left of "
-                f"{self.answering.terms.queries}; ask fewer, or open the next engine (answers.engine) with more"
+                f"{self.answering.terms.queries}{why}; ask fewer, or open the next engine (answers.engine) with more"
             )
         return places
 
-    def _answer(self, batch: list[str], places: dict[str, int], vote: Callable[[NDArray[np.int64]], Votes]) -> None:
-        votes = vote(np.array([places[name] for name in batch], dtype=np.int64))
-        self._journal.note({"asked": len(batch)})  # a crash from here on leaves them paid for
-        self._asked += len(batch)
-        self._spend(self._grant)
-        labels = self.answering.release(votes.counts)
-        self._keep({name: int(label) for name, label in zip(batch, labels, strict=False)})
+    def _answer(
+        self, batch: list[str], places: dict[str, int], vote: Callable[[NDArray[np.int64]], Votes], wanted: int
+    ) -> None:
+        """Answer a batch, the first of ``wanted`` queries.
 
-    def _keep(self, given: dict[str, int]) -> None:
-        self._journal.note({"answers": given})
+        The order is: votes, spend, ``asked``, draw, keep. Nothing is drawn before it is spent and counted; what ends
+        before ``asked`` has drawn nothing and costs no query; what ends after it leaves the batch paid for.
+        """
+        votes = vote(np.array([places[name] for name in batch], dtype=np.int64))
+        self._spend(self._grant)
+        with self._owner.drawing() if self._last_chance(len(batch), wanted) else contextlib.nullcontext():
+            self._journal.note({"asked": len(batch), **self._used()})
+            self._asked += len(batch)
+            labels = self.answering.release(votes.counts)
+            self._keep({name: int(label) for name, label in zip(batch, labels, strict=False)}, len(batch))
+
+    def _last_chance(self, batch: int, wanted: int) -> bool:
+        """Whether the engine could not answer the wanted queries any more if this batch were lost."""
+        later = self.answering.terms.queries - self._asked - batch
+        thresholds = self.refusals_left
+        return later < wanted or (thresholds is not None and thresholds <= 1)
+
+    def _keep(self, given: dict[str, int], done: int) -> None:
+        self._journal.note({"answers": given, "done": done, **self._used()})
         self._answers |= given
+
+    def _used(self) -> dict[str, int]:
+        return {} if self.answering.instances is None else {"used": self.answering.used}
+
+    def _finish(self, left: int) -> None:
+        if left == 0 and not any("finished" in note for note in self._journal.notes):
+            self._journal.note({"finished": True})
+
+    def close(self) -> None:
+        """Let go of the mechanism; note whether a later session could still ask."""
+        if self._answering is not None:
+            with contextlib.suppress(OSError, LedgerError):  # the next one to open it notes it, too
+                self._finish(self.left_afterwards)
+            self._answering.close()
 
     @property
     def released_error(self) -> float | None:
@@ -208,7 +271,10 @@ class VoteEngine:
         for grant in self._new:
             with contextlib.suppress(LedgerError):  # spent, or out of reach: it stays charged
                 self._owner.ledger.void(grant)
-        states = {entry.id: entry.state for entry in self._owner.ledger.entries(self._owner.dataset)}
+        try:
+            states = {entry.id: entry.state for entry in self._owner.ledger.entries(self._owner.dataset)}
+        except LedgerError:  # busy or out of reach: the grant may be charged, so the engine stays
+            return False
         mine = [note["grants"][1] for note in self._journal.notes if "grants" in note]
         return all(states.get(entry) is State.VOID for entry in mine)
 
@@ -227,6 +293,11 @@ class VoteEngine:
                 )
             if entry.state is State.VOID or (renew and entry.state is State.SPENT):
                 break  # given back, or spent on a draw that a crash swallowed
+            if entry.fingerprint not in (None, self._owner.fingerprint):
+                raise DataError(
+                    f"the lake of data set {self._owner.dataset!r} is not the one whose engine was paid for by entry "
+                    f"{number} of {self._owner.ledger.path}; restore that lake, or {NEXT_ENGINE}"
+                )
             return Grant(entry.id, entry.dataset, entry.relation, entry.event, self._owner.ledger.path, entry.run)
         grant = self._owner.reserve(event)
         self._new.append(grant)
@@ -240,11 +311,6 @@ class VoteEngine:
         self._owner.ledger.spend(grant)
 
 
-def engine_path(ledger: Path, dataset: str, relation: Relation) -> Path:
-    """Where the one engine of a data set and relation lives: beside the ledger that pays for it."""
-    return ledger.with_name(f"{ledger.name}.engines") / f"{dataset}.{relation}.jsonl"
-
-
 @contextlib.contextmanager
 def open_engine(owner: Owner, facts: Mapping[str, Any], event: Event) -> Iterator[VoteEngine]:
     """The engine of a data set, new or resumed.
@@ -256,7 +322,7 @@ def open_engine(owner: Owner, facts: Mapping[str, Any], event: Event) -> Iterato
     path = engine_path(owner.ledger.path, owner.dataset, owner.relation)
     path.parent.mkdir(mode=0o700, exist_ok=True)
     plain = json.loads(json.dumps(dict(facts)))
-    _make_way(path, owner, plain)
+    make_way(path, owner.ledger.entries(owner.dataset), owner.fingerprint, plain)
     journal = Journal(path, plain)
     engine: VoteEngine | None = None
     gone = False
@@ -267,36 +333,9 @@ def open_engine(owner: Owner, facts: Mapping[str, Any], event: Event) -> Iterato
         gone = engine.void() if engine is not None else not journal.notes
         raise
     finally:
-        if engine is not None and engine._answering is not None:
-            engine._answering.close()
+        if engine is not None:
+            engine.close()
         if gone:
             path.unlink(missing_ok=True)
-            path.with_suffix(".instances").unlink(missing_ok=True)
+            state_path(path).unlink(missing_ok=True)
         journal.close()
-
-
-def _make_way(path: Path, owner: Owner, facts: dict[str, Any]) -> None:
-    """Refuse a second engine; a finished one with other settings is kept under another name."""
-    if not path.exists():
-        return
-    content = path.read_bytes()
-    try:
-        known = json.loads(content.split(b"\n", 1)[0])["facts"]
-    except (ValueError, KeyError, TypeError):
-        return  # Journal says what is wrong with the file
-    if known == facts:
-        return
-    if b'"finished": true' not in content:
-        different = sorted(k for k in {*known, *facts} if known.get(k) != facts.get(k))
-        raise UsageError(
-            f"data set {owner.dataset!r} already has an engine under {owner.relation} with another "
-            f"{', '.join(different)}; a second one on the same data and budget is refused: ask that one, or wait "
-            f"until it has given its last answer ({path})"
-        )
-    number = 1
-    while (kept := path.with_suffix(f".{number}.done")).exists():
-        number += 1
-    path.rename(kept)
-    inner = path.with_suffix(".instances")
-    if inner.exists():
-        inner.rename(kept.with_suffix(".instances"))

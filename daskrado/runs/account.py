@@ -319,6 +319,7 @@ def left_over(journal: Journal, ledger: Ledger, again: str = AGAIN) -> str:
     """What is left of a run that was charged."""
     entries = entries_of(ledger, journal.run)
     if journal.lost(entries):
+        again = journal.content.get("again", again)
         return f"noise was being drawn and was not kept, so the charge stays; {again}"
     if journal.has_kept():
         return f"the release is kept: {journal.finish}"

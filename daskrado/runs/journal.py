@@ -123,6 +123,11 @@ class Journal:
         """Whether the draw may have happened and was not kept."""
         return self._path(name, "drawing").exists()
 
+    def done(self, name: str) -> None:
+        """The draw is kept by an engine of its own."""
+        self._path(name, "drawing").unlink()
+        _sync(self.folder)
+
     def keep(self, name: str, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Write what was drawn, whole or not at all."""
         drawing = self._path(name, "drawing")

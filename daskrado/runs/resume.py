@@ -12,7 +12,7 @@ from daskrado.cluster import ClusterConfig
 from daskrado.errors import LedgerError, UsageError
 from daskrado.lake.publish import check_free
 from daskrado.privacy.ledger import Ledger, State
-from daskrado.runs.account import Account, guarded, lost
+from daskrado.runs.account import AGAIN, Account, guarded, lost
 from daskrado.runs.journal import Journal, entries_of, find_journal
 from daskrado.runs.kinds import job_of
 from daskrado.runs.pipeline import default_ledger
@@ -65,7 +65,7 @@ def _taken_up(ledger: Ledger, identifier: str) -> Iterator[Account]:
             raise UsageError(f"run {run}: finish it with: {journal.finish}")
         if journal.lost(entries):
             account.give_back_all(entries)
-            raise LedgerError(lost(run))
+            raise LedgerError(lost(run, journal.content.get("again", AGAIN)))
         yield account
 
 

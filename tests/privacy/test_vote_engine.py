@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import os
 import signal
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from daskrado.errors import BudgetError, LedgerError, UsageError
+from daskrado.errors import BudgetError, DataError, LedgerError, UsageError
 from daskrado.privacy.accountant import Event
 from daskrado.privacy.answers import REFUSED, Terms, answering
 from daskrado.privacy.ledger import Ledger, State
@@ -22,15 +23,18 @@ from daskrado.statistics.votes import Votes
 TERMS = Terms(2.0, 1e-5, 6, 2)
 
 
-def owner(path: Path, run: str = "run") -> Owner:
-    ledger = Ledger.open(path / "ledger.sqlite")
+def owner(path: Path, run: str = "run", lake: str = "f", timeout: float = 30) -> Owner:
+    ledger = Ledger.open(path / "ledger.sqlite", timeout=timeout)
     if ledger.limit("clinic", Relation.ADD_REMOVE) is None:
         ledger.set_limit("clinic", Relation.ADD_REMOVE, 5, 1e-4)
-    return Owner(ledger, "clinic", Relation.ADD_REMOVE, "a theorem", "f" * 64, run)
+    return Owner(ledger, "clinic", Relation.ADD_REMOVE, "a theorem", lake * 64, run)
 
 
-def opened(path: Path, name: str = "gaussian", terms: Terms = TERMS, **facts: Any) -> Any:
-    return open_engine(owner(path), {"mechanism": name, "queries": terms.queries, **facts}, event(name, terms))
+def opened(
+    path: Path, name: str = "gaussian", terms: Terms = TERMS, lake: str = "f", timeout: float = 30, **facts: Any
+) -> Any:
+    payer = owner(path, lake=lake, timeout=timeout)
+    return open_engine(payer, {"mechanism": name, "queries": terms.queries, **facts}, event(name, terms))
 
 
 def event(name: str, terms: Terms = TERMS) -> Event:
@@ -227,3 +231,127 @@ def test_the_error_rate_is_released_once_and_kept(tmp_path: Path) -> None:
 def test_the_mechanism_must_cost_what_was_reserved(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="another event"), opened(tmp_path) as engine:
         engine.use(answering("gaussian", Terms(3.0, 1e-5, 6)))
+
+
+def test_an_engine_does_not_answer_from_another_lake(tmp_path: Path) -> None:
+    with opened(tmp_path) as engine:
+        ready(engine).ask(names(1), CLEAR)
+    with (
+        pytest.raises(DataError, match=r"is not the one whose engine .* open the next engine"),
+        opened(tmp_path, lake="e"),
+    ):
+        raise AssertionError
+    with opened(tmp_path) as engine:  # the lake that was paid for still can
+        assert ready(engine).ask(names(2), CLEAR).tolist() == [1]
+    with opened(tmp_path, lake="e", engine=2) as engine:  # as the message says, at its own cost
+        assert ready(engine).ask(names(3), CLEAR).tolist() == [1]
+    assert [entry.fingerprint for entry in owner(tmp_path).ledger.entries("clinic")] == ["f" * 64, "e" * 64]
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_an_engine_whose_thresholds_are_used_up_by_sessions_makes_way(tmp_path: Path, killed: bool) -> None:
+    path = engine_path(tmp_path / "ledger.sqlite", "clinic", Relation.ADD_REMOVE)
+    for number, left in enumerate([5, 0]):
+        with opened(tmp_path, "sparse_vector") as engine:
+            ready(engine, "sparse_vector").ask(names(number), CLEAR)
+            assert engine.left == 5 - number  # this session could go on
+            assert engine.left_afterwards == left
+            assert engine.refusals_left == 1 - number
+            as_it_was = path.read_bytes()
+    if killed:
+        path.write_bytes(as_it_was)
+    with opened(tmp_path, "sparse_vector", engine=2) as engine:
+        assert ready(engine, "sparse_vector").ask(names(1), CLEAR).tolist() == [1]
+    assert len(owner(tmp_path).ledger.entries("clinic")) == 2
+
+
+def test_an_engine_without_thresholds_says_why(tmp_path: Path) -> None:
+    for number in range(2):
+        with opened(tmp_path, "sparse_vector") as engine:
+            ready(engine, "sparse_vector").ask(names(number), CLEAR)
+    with opened(tmp_path, "sparse_vector") as engine, pytest.raises(UsageError, match="its 2 thresholds are used up"):
+        ready(engine, "sparse_vector").ask(names(7), CLEAR)
+
+
+@pytest.mark.parametrize("damage", ["gone", "empty", "older"])
+def test_thresholds_that_were_drawn_cannot_be_forgotten(tmp_path: Path, damage: str) -> None:
+    state = engine_path(tmp_path / "ledger.sqlite", "clinic", Relation.ADD_REMOVE).with_suffix(".instances")
+    with opened(tmp_path, "sparse_vector") as engine:
+        ready(engine, "sparse_vector")
+        fresh = state.read_bytes()
+        assert engine.ask(names(1, 2), votes_for(0, 0)).tolist() == [REFUSED, REFUSED]
+    if damage == "gone":
+        state.unlink()
+    else:
+        state.write_bytes(b"" if damage == "empty" else fresh)
+    with opened(tmp_path, "sparse_vector") as engine, pytest.raises(LedgerError, match="is gone or older"):
+        ready(engine, "sparse_vector")
+
+
+def test_a_busy_ledger_costs_no_query(tmp_path: Path) -> None:
+    with opened(tmp_path):
+        pass  # its grant is on record
+    blocker = sqlite3.connect(tmp_path / "ledger.sqlite")
+
+    def block(at: np.ndarray) -> Votes:
+        blocker.execute("BEGIN IMMEDIATE")
+        return CLEAR(at)
+
+    with pytest.raises(LedgerError, match="ledger"), opened(tmp_path, timeout=0) as engine:
+        ready(engine).ask(names(*range(6)), block)
+    blocker.rollback()
+    blocker.close()
+    assert [entry.state for entry in owner(tmp_path).ledger.entries("clinic")] == [State.RESERVED]
+    with opened(tmp_path) as engine:
+        assert ready(engine).left == 6
+        assert engine.ask(names(*range(6)), CLEAR).tolist() == [1, 0] * 3
+    assert [entry.state for entry in owner(tmp_path).ledger.entries("clinic")] == [State.SPENT]
+
+
+@pytest.mark.parametrize("asked", [6, 3])
+def test_an_engine_whose_answers_a_crash_took_makes_way(tmp_path: Path, asked: int) -> None:
+    with opened(tmp_path) as engine, pytest.raises(KeyboardInterrupt):
+        _interrupted(ready(engine)).ask(names(*range(asked)), CLEAR)
+    with opened(tmp_path) as engine:
+        assert ready(engine).left == 6 - asked
+        with pytest.raises(LedgerError, match=rf"cut off between spending on {asked} queries.*open the next engine"):
+            engine.ask(names(*range(6)), CLEAR)
+    with opened(tmp_path, engine=2) as engine:
+        assert ready(engine).ask(names(*range(6)), CLEAR).tolist() == [1, 0] * 3
+    assert [entry.state for entry in owner(tmp_path).ledger.entries("clinic")] == [State.SPENT, State.SPENT]
+
+
+def _interrupted(engine: VoteEngine) -> VoteEngine:
+    def interrupt(counts: np.ndarray) -> np.ndarray:
+        raise KeyboardInterrupt
+
+    engine.answering.release = interrupt  # type: ignore[method-assign]
+    return engine
+
+
+def test_spent_then_counted_then_drawn(tmp_path: Path) -> None:
+    """At the moment of the draw the ledger has spent and the file counts the queries."""
+    path = engine_path(tmp_path / "ledger.sqlite", "clinic", Relation.ADD_REMOVE)
+    seen = []
+    with opened(tmp_path) as engine:
+        drawn = ready(engine).answering.release
+
+        def release(counts: np.ndarray) -> np.ndarray:
+            seen.append(
+                ([e.state for e in owner(tmp_path).ledger.entries("clinic")], b'"asked": 2' in path.read_bytes())
+            )
+            return drawn(counts)
+
+        engine.answering.release = release
+        engine.ask(names(1, 2), CLEAR)
+    assert seen == [([State.SPENT], True)]
+
+
+def test_a_halt_in_the_first_of_two_batches_is_no_crash(tmp_path: Path) -> None:
+    terms = Terms(2.0, 1e-5, 3000, 2)
+    with opened(tmp_path, "sparse_vector", terms) as engine:
+        ready(engine, "sparse_vector", terms).ask(
+            names(*range(2000)), lambda at: Votes(np.zeros((len(at), 2), np.int64))
+        )
+    with opened(tmp_path, "sparse_vector", terms) as engine, pytest.raises(UsageError, match="has 0 left of 3000"):
+        ready(engine, "sparse_vector", terms).ask(names(9999), CLEAR)

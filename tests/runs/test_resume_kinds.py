@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,10 @@ from daskrado.domain import Domain
 from daskrado.errors import LedgerError, UsageError
 from daskrado.lake.make import make_lake
 from daskrado.models import LinearModel
+from daskrado.privacy.answers import GaussianVotes
 from daskrado.privacy.ledger import Ledger
-from daskrado.runs.journal import Journal
+from daskrado.runs.journal import LOST, Journal, unfinished
+from daskrado.runs.kinds import load_job
 from daskrado.runs.resume import resume
 from daskrado.runs.show import ledger_lines
 from daskrado.statement import PrivacyStatement
@@ -374,14 +377,65 @@ def test_queries_cut_off_in_the_middle_keep_the_answers_they_had(
     assert states(own_ledger) == ["spent"]
 
 
-def test_teachers_cut_off_between_asking_and_keeping_are_refused(
-    job: Callable[[str], Path], ward: tuple[Path, Path], killed: Killed, own_ledger: Path, tmp_path: Path
+def test_teachers_cut_off_between_asking_and_keeping_are_refused_and_the_next_engine_answers(
+    job: Callable[[str], Path],
+    ward: tuple[Path, Path],
+    killed: Killed,
+    own_ledger: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     killed(program(job("teachers"), ward, f"import daskrado.privacy.vote_engine as v\nv.VoteEngine._keep = {KILL}"))
-    with pytest.raises(LedgerError, match="cut off between spending on 30 queries and keeping their answers"):
-        resume(a_run(own_ledger))
+    path, run = job("teachers"), a_run(own_ledger)
+    assert unfinished(Ledger.open(own_ledger)) == [(run, LOST)]
+    with pytest.raises(LedgerError, match=r"so the charge stays; open the next engine \(answers.engine\) and run"):
+        resume(run)
     assert states(own_ledger) == ["spent"]
     assert not (tmp_path / "out").exists()
+    monkeypatch.chdir(ward[0].parent)
+    with pytest.raises(LedgerError, match=r"cut off between spending on 30 queries .*; open the next engine"):
+        load_job(path).result()
+    content = yaml.safe_load(path.read_text())
+    path.write_text(yaml.safe_dump({**content, "answers": {**content["answers"], "engine": 2}}))
+    assert load_job(path).result().counts["asked"] == 30  # as both messages said
+    assert states(own_ledger) == ["spent", "spent"]
+
+
+@pytest.mark.parametrize(
+    ("queries", "said"),
+    [
+        (
+            30,
+            r"was not kept, so the charge stays; open the next engine \(answers.engine\) and run the pipeline again",
+        ),
+        (60, "what was paid for stands: daskrado run --resume "),
+    ],
+)
+def test_an_interrupted_draw_of_teachers_says_what_can_be_done(
+    queries: int,
+    said: str,
+    job: Callable[[str], Path],
+    ward: tuple[Path, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    own_ledger: Path,
+) -> None:
+    path = job("teachers")
+    content = yaml.safe_load(path.read_text())
+    path.write_text(yaml.safe_dump({**content, "answers": {"queries": queries}}))
+    monkeypatch.chdir(ward[0].parent)
+
+    def interrupt(self: GaussianVotes, counts: np.ndarray) -> np.ndarray:
+        raise KeyboardInterrupt
+
+    real = GaussianVotes.release
+    monkeypatch.setattr(GaussianVotes, "release", interrupt)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        load_job(path).result()
+    monkeypatch.setattr(GaussianVotes, "release", real)
+    assert re.search(said, "\n".join(caught.value.__notes__))
+    if queries == 60:
+        assert resume(a_run(own_ledger)).counts == {"asked": 60, "answered": 30, "refused": 0}
+    assert states(own_ledger) == ["spent"]
 
 
 def command(words: list[str], said: Path, patch: str = "") -> str:

@@ -408,6 +408,21 @@ def test_a_second_engine_is_refused_by_the_command(folder: Path, tmp_path: Path)
     assert not (tmp_path / "other").exists()
 
 
+def test_the_engine_of_one_data_set_does_not_answer_from_the_lake_of_another(folder: Path, tmp_path: Path) -> None:
+    asked = draw_rows(5, 6)
+
+    def ask(dataset: str, seed: int) -> int:
+        wanted = content(folder, tmp_path, dataset=dataset, lake=draw_rows(900, seed), queries=None)
+        with daskrado.open_teachers({**wanted, "budget": {"epsilon": 9.0, "delta": 1e-5}}) as teachers:
+            return int(teachers.ask(asked).notna().sum())
+
+    assert ask("clinic", 1) == 5
+    assert ask("hospital", 2) == 5
+    with pytest.raises(DataError, match="the lake of data set 'clinic' is not the one whose engine was paid for"):
+        ask("clinic", 2)
+    assert len(Ledger.open(tmp_path / "ledger.sqlite").entries()) == 2
+
+
 def test_unusable_rows_give_the_grant_back(folder: Path, tmp_path: Path) -> None:
     broken = draw_rows(2000, 1)
     broken.loc[5, "y"] = "perhaps"

@@ -116,7 +116,11 @@ def ask(
     ledger_path: str | Path | None = None,
     progress: Progress | None = None,
 ) -> dict[str, int]:
-    """Answer a Parquet file of public queries into another; a refused query has a null answer. Returns counts."""
+    """Answer a Parquet file of public queries into another; a refused query has a null answer. Returns counts.
+
+    ``left`` new queries may be asked later; a sparse vector draws one of its remaining ``thresholds`` for each
+    session and each refusal.
+    """
     target = Path(out)
     if target.exists() and not overwrite:
         raise UsageError(f"{target}: exists; choose another or pass --overwrite")
@@ -135,8 +139,9 @@ def ask(
             temporary.unlink(missing_ok=True)
         refused = int((labels == REFUSED).sum())
         answered = int((labels >= 0).sum())
-        left = session.engine.left
-    return {"answered": answered, "refused": refused, "stopped": len(labels) - answered - refused, "left": left}
+        left, thresholds = session.engine.left_afterwards, session.engine.refusals_left
+    counts = {"answered": answered, "refused": refused, "stopped": len(labels) - answered - refused, "left": left}
+    return counts if thresholds is None else {**counts, "thresholds": thresholds}
 
 
 def read_queries(pipeline: TeachersPipeline, source: Any) -> pa.Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import uuid
 from collections.abc import Iterator
@@ -24,12 +25,15 @@ from daskrado.lake.shards import encode_queries
 from daskrado.lake.teachers import ERROR_UNIT, Course
 from daskrado.learners.black_box import ObjectFactory
 from daskrado.privacy.answers import answering
-from daskrado.privacy.vote_engine import Owner, VoteEngine, open_engine
+from daskrado.privacy.vote_engine import NEXT_ENGINE, Owner, VoteEngine, open_engine
 from daskrado.runs.account import Account
 from daskrado.runs.charging import Clock, budget_facts, opened_ledger, set_first_limit
+from daskrado.runs.journal import Journal
 from daskrado.runs.pipeline_job import Progress
 from daskrado.runs.teachers.config import Aside, TeachersPipeline
 from daskrado.runs.teachers.plan import TeachersPlan, check_rows, make_plan, with_refusals
+
+_ROLE = "answers"
 
 
 class Session:
@@ -159,12 +163,25 @@ def open_session(
     if account is not None:
         account.same_lake(pipeline.lake, lake)
         notes = account.notes + notes
-    owner = Owner(ledger, pipeline.dataset, relation, theorem, lake.fingerprint, run)
+    remembered = None if account is None else account.journal
+    drawing = contextlib.nullcontext if remembered is None else functools.partial(_remembering, remembered)
+    owner = Owner(ledger, pipeline.dataset, relation, theorem, lake.fingerprint, run, drawing)
     with open_engine(owner, facts, plan.event) as engine:
+        if remembered is not None:
+            remembered.granted(_ROLE, engine.grant.entry)
+            remembered.remember(again=f"{NEXT_ENGINE} and run the pipeline again")
         if pipeline.estimate_epsilon is not None:
             engine.reserve_error_rate(pipeline.estimate_epsilon)
         with connect(pipeline.cluster, lake.size) as client, contextlib.ExitStack() as stack:
             yield Session(plan, engine, lake, client, stack, progress, notes)
+
+
+@contextlib.contextmanager
+def _remembering(journal: Journal) -> Iterator[None]:
+    """Mark a run, around a draw that its engine could not repeat, so that nobody is told to resume it."""
+    journal.begin(_ROLE)
+    yield
+    journal.done(_ROLE)
 
 
 def fitting(pipeline: TeachersPipeline, queries: pa.Table | pd.DataFrame) -> pa.Table:
