@@ -14,6 +14,7 @@ from daskrado.errors import DataError, UsageError
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 _SAME = 1e-9
+MAX_CONDITION = 1e4  # multiplies every error of a bag's mean: the grid's 2^-20 alone becomes 1 % of the norm bound
 
 
 @dataclass(frozen=True)
@@ -26,8 +27,7 @@ class Bags:
     proportions: Vector
 
     def __post_init__(self) -> None:
-        if len(self.rows) < 1 or (self.rows <= 0).any():
-            raise DataError(f"{int((self.rows <= 0).sum())} of {len(self.rows)} bags have no rows: drop them")
+        check_sizes(self.rows)
         bad = ~((self.proportions >= 0) & (self.proportions <= 1))
         if bad.any():
             raise UsageError(f"{int(bad.sum())} of {len(self.rows)} proportions are not between 0 and 1")
@@ -42,21 +42,44 @@ class Bags:
         """Each bag's share of all rows."""
         return np.asarray(self.rows / self.rows.sum())
 
+    @property
+    def condition(self) -> float:
+        """The condition number of the least squares problem b_j = pi_j mu+ + (1 - pi_j) mu-."""
+        return float(np.linalg.cond(np.column_stack([self.proportions, 1 - self.proportions])))
+
     def check_rank(self, names: Sequence[str]) -> None:
         """Refuse proportions from which the two class means cannot be told apart, naming the columns concerned."""
-        p = self.proportions
-        if p.max() - p.min() > _SAME:
-            return
+        trouble = self.indistinct(names)
+        if trouble is not None:
+            raise DataError(trouble)
+
+    def indistinct(self, names: Sequence[str]) -> str | None:
+        """Why the two class means cannot be told apart, with the columns concerned; None where they can."""
+        p, condition = self.proportions, self.condition
+        if condition <= MAX_CONDITION:
+            return None
         means = self.means
         varying = [n for n, low, high in zip(names, means.min(0), means.max(0), strict=True) if high - low > _SAME]
         columns = f"{', '.join(varying[:8])}{f' and {len(varying) - 8} more' if len(varying) > 8 else ''}"
-        said = f"all {len(p)} bags have the proportion {p[0]:g}"
-        if p[0] in (0.0, 1.0):
+        said = f"all {len(p)} bags have the proportion {p[0]:g}, so the proportions have rank 1"
+        if p.max() - p.min() > _SAME:
+            said = (
+                f"the proportions of all {len(p)} bags lie between {p.min():.9g} and {p.max():.9g}, so their "
+                f"condition number is {condition:.2g} (at most {MAX_CONDITION:g} will do)"
+            )
+        elif p[0] in (0.0, 1.0):
             said = f"all {len(p)} bags hold one label only ({'positive' if p[0] else 'negative'})"
-        raise DataError(
-            f"{said}, so the proportions have rank 1 and the class means cannot be told apart; "
-            f"columns that cannot be estimated: {columns or 'all'}"
+        return (
+            f"{said} and the class means cannot be told apart; columns that cannot be estimated: {columns or 'all'}"
         )
+
+
+def check_sizes(rows: Vector, names: Sequence[object] | None = None) -> None:
+    """Refuse bags without rows, by name where bags have names: a public fact, wherever bags are."""
+    empty = np.flatnonzero(rows <= 0)
+    if len(rows) < 1 or len(empty):
+        which = "" if names is None else f" ({', '.join(str(names[j]) for j in empty[:8])})"
+        raise DataError(f"{len(empty)} of {len(rows)} bags have no rows{which}: drop them")
 
 
 def mean_map(bags: Bags, weights: Vector | None = None) -> Vector:

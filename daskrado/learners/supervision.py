@@ -65,11 +65,16 @@ def missing(sums: LabelledSums) -> Vector:
     Each group's labelled mean counts by the group's share of all rows: unbiased if, within a group, having a label
     does not depend on the row. Without groups, on the whole lake.
     """
-    if (sums.labelled[sums.rows > 0] == 0).any():
-        empty = int(((sums.labelled == 0) & (sums.rows > 0)).sum())
-        raise DataError(f"{empty} of {len(sums.rows)} groups have no labelled row: merge groups, or drop them")
+    check_labelled(sums.labelled, sums.rows)
     weight = np.divide(sums.rows, sums.labelled, out=np.zeros_like(sums.rows), where=sums.labelled > 0)
     return np.asarray(weight @ sums.labelled_sum / sums.rows.sum())
+
+
+def check_labelled(labelled: Vector, rows: Vector) -> None:
+    """Refuse groups of rows of which none has a label: a public fact where features are."""
+    empty = int(((labelled == 0) & (rows > 0)).sum())
+    if empty:
+        raise DataError(f"{empty} of {len(rows)} groups have no labelled row: merge groups, or drop them")
 
 
 def noisy(sums: LabelledSums, rates: FlipRates) -> Vector:

@@ -1,8 +1,16 @@
 """The L2-gamma law: spherical noise whose density falls with the Euclidean norm, from the system's generator.
 
-OpenDP has no such sampler. The draw is idealised in one respect only: it is computed in double precision, so its law
-is within about 2^-45 of the stated one. It never meets a private number in floating point: ``integer_l2_gamma``
-rounds the *noise* to integers before it is added to integers.
+OpenDP has no such sampler. The draw is idealised in one respect only: it is computed in double precision from uniform
+numbers of 53 bits. It never meets a private number in floating point: ``integer_l2_gamma`` rounds the *noise* to
+integers before it is added to integers.
+
+What that costs, exactly. A uniform number is the midpoint of one of 2^53 cells of (0, 1), so none is below 2^-54: an
+exponential is at most 54 log 2 = 37.43, and a vector at most 37.43 times dimension times scale long. The stated law
+has no largest length; one of its exponentials is above that with probability at most dimension 2^-54. A uniform
+number near 2^-j has its neighbours at a relative distance of 2^(j - 53), so that an exponential near j log 2 moves in
+steps of 2^(j - 53): in one dimension, at a scale of s grid steps, grid points are left out among the lengths that are
+exceeded with probability below s 2^-53. So there are outputs, that rare, which only one of two neighbours can give:
+pure privacy (delta 0) is proved for the stated law, not for this arithmetic.
 """
 
 from __future__ import annotations
@@ -60,16 +68,21 @@ def integer_l2_gamma(values: NDArray[np.int64], scale: float) -> NDArray[np.int6
     array = np.asarray(values)
     if array.dtype != np.int64:
         raise UsageError(f"noise is added to int64 grid values only, got {array.dtype}")
-    if not 0 < scale * array.size <= MAX_SCALE:
-        raise UsageError(f"the noise scale must be above 0 and below 2^52 grid steps in all, got {scale!r}")
+    _check_scale(array.size, scale)
     if array.size and max(int(array.max()), -int(array.min())) > MAX_VALUE:
         raise UsageError("a value is above 2^62 in size: noise could overflow int64; use a coarser grid")
     return np.asarray(array + np.rint(l2_gamma(array.size, scale)).astype(np.int64).reshape(array.shape))
 
 
 def l2_gamma_variance(dimension: int, scale: float) -> float:
-    """Variance of one coordinate: E|b|^2 / d = (d + 1) scale^2."""
+    """Variance of one coordinate: E|b|^2 / d = (d + 1) scale^2, for a scale that can be drawn."""
+    _check_scale(dimension, scale)
     return (dimension + 1) * scale * scale
+
+
+def _check_scale(dimension: int, scale: float) -> None:
+    if not 0 < scale * dimension <= MAX_SCALE:
+        raise UsageError(f"the noise scale must be above 0 and below 2^52 grid steps in all, got {scale!r}")
 
 
 def _uniform(count: int) -> NDArray[np.float64]:

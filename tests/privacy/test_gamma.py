@@ -67,3 +67,20 @@ def test_integers_in_integers_out():
 
 def test_two_draws_differ():
     assert not np.array_equal(l2_gamma(4, 1.0), l2_gamma(4, 1.0))
+
+
+def test_the_longest_vector_is_where_the_docstring_puts_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The generator's smallest words give the largest length: 54 log 2 for each dimension, in scales."""
+    from daskrado.privacy import gamma
+
+    monkeypatch.setattr(gamma.os, "urandom", bytes)
+    for dimension in (1, 7):
+        length = float(np.linalg.norm(l2_gamma(dimension, 3.0)))
+        assert length == pytest.approx(54 * np.log(2) * dimension * 3.0, rel=1e-12)
+        assert length < 37.5 * dimension * 3.0
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, 2.0**51, np.inf, np.nan])
+def test_a_scale_that_cannot_be_drawn_has_no_variance(scale: float) -> None:
+    with pytest.raises(UsageError, match="noise scale"):
+        l2_gamma_variance(5, scale)

@@ -27,11 +27,12 @@ from daskrado.relations import Relation
 from daskrado.runs.kinds import load_job
 from daskrado.runs.labels.bag_job import run_bags
 from daskrado.runs.labels.config import BagPipeline, LabelPipeline
-from daskrado.runs.labels.job import run_labels
+from daskrado.runs.labels.job import LabelJob, run_labels
 from daskrado.statistics.base import Groups
 
 ROOT = Path(__file__).parents[2]
 ROWS = 4000
+PURE = ("laplace", "l2_gamma")
 WARDS = ["cardiology", "maternity", "medicine", "oncology", "surgery"]
 
 
@@ -204,6 +205,14 @@ def test_randomised_response_labels_need_no_ledger(lake, tmp_path, own_ledger):
     assert np.abs(learned.mean - mu).max() < 6 * spread
     with pytest.raises(UsageError, match="drop budget"):
         labels_job(source, domain, supervision=choice, protect={"unit": "u"}, budget={"epsilon": 1})
+    # five reports on one person: their likelihood ratios multiply, and e is the largest for each
+    many = labels_job(source, domain, supervision=choice, protect={"unit": "one patient", "rows_per_unit": 5})
+    statement = run_labels(many, write=False).learned.model.statement
+    assert (statement.epsilon, statement.rows_per_unit) == (5.0, 5)
+    assert "at most 5 row(s)" in " ".join(statement.assumptions)
+    planned = "\n".join(LabelJob(many).plan_lines(None))
+    assert "epsilon = 5" in planned
+    assert "no budget is spent" in planned
 
 
 def test_missing_labels(lake, tmp_path):
@@ -240,6 +249,84 @@ def test_missing_labels(lake, tmp_path):
         )
     with pytest.raises(DataError, match=r"null|label"):
         run_labels(labels_job(source, domain, private=False), write=False)
+
+
+def test_public_mistakes_cost_nothing(lake, tmp_path, own_ledger):
+    """A group without labels, a bag without rows, features that are all zero: found before the grant is spent."""
+    path, domain, table = lake
+    _, y, _ = oracle(table, domain)
+    ward = np.array(table.column("ward").to_pylist())
+    private = {
+        "protect": {"unit": "one label"},
+        "budget": {"epsilon": 1.0},
+        "ledger": {"first_limit": {"epsilon": 10}},
+    }
+    empty = write(with_labels(table, np.where(ward == "maternity", 0, y)), tmp_path / "empty", 2)
+    flat = Domain.model_validate(
+        {
+            **domain.model_dump(include={"label", "norm_bound", "id"}),
+            "intercept": 0.0,
+            "columns": {"age": {"kind": "numeric", "lower": 18, "upper": 95}},
+        }
+    )
+    ages = pa.array(np.full(ROWS, (18 + 95) / 2))
+    zero = write(table.set_column(table.column_names.index("age"), "age", ages), tmp_path / "zero")
+    strata = {"kind": "missing", "strata": {"column": "ward", "values": WARDS}}
+    cases = [
+        (run_labels, labels_job(empty, domain, supervision=strata, **private), "1 of 5 groups have no labelled row"),
+        (
+            run_bags,
+            bags_job(str(path), domain, values=[*WARDS, "geriatrics"], **private),
+            r"1 of 6 bags have no rows \(geriatrics\)",
+        ),
+        (run_bags, bags_job(zero, flat, values=WARDS, **private), "zero in all 1 features"),
+        *((run_labels, labels_job(zero, flat, noise=noise, **private), "zero in all 1") for noise in PURE),
+    ]
+    for run, pipeline, why in cases:
+        with pytest.raises(DataError, match=why) as told:
+            run(pipeline, write=False)
+        assert not getattr(told.value, "__notes__", [])
+    assert {entry.state for entry in Ledger.open(own_ledger).entries("clinic")} == {"void"}
+    for noise in PURE:  # noise above 2^52 grid steps cannot be drawn: nothing is even reserved
+        tiny = {**private, "budget": {"epsilon": 1e-13}}
+        with pytest.raises(UsageError, match="noise scale"):
+            run_labels(labels_job(str(path), domain, noise=noise, **tiny), write=False)
+    assert {entry.state for entry in Ledger.open(own_ledger).entries("clinic")} == {"void"}
+
+
+def test_the_spherical_law_says_how_it_is_drawn(lake):
+    path, domain, _ = lake
+    for noise, said in (("l2_gamma", True), ("laplace", False)):
+        told = "\n".join(LabelJob(labels_job(str(path), domain, noise=noise)).plan_lines(None))
+        assert ("double precision" in told) is said
+
+
+def test_proportions_too_alike_are_refused_if_public_and_told_if_paid_for(lake, own_ledger, tmp_path):
+    path, domain, _ = lake
+    close = {**dict.fromkeys(WARDS, 0.5), "cardiology": 0.5000001}
+    for kind in ("mean_map", "laplacian"):
+        job = bags_job(str(path), domain, private=False, proportions=close, estimator={"kind": kind})
+        with pytest.raises(DataError, match=r"between 0\.5 and 0\.5000001, .*condition.*cannot be estimated: age"):
+            run_bags(job, write=False)
+    clear = {**dict.fromkeys(WARDS, 0.5), "cardiology": 0.51}
+    run_bags(bags_job(str(path), domain, private=False, proportions=clear), write=False)
+    # 5 bags of negative labels: at epsilon 50 the released counts are exact but for one chance in 1e20
+    negative = pq.read_table(path)
+    labels = pa.array(["no"] * negative.num_rows)
+    negative = negative.set_column(negative.column_names.index("readmitted"), "readmitted", labels)
+    job = bags_job(
+        write(negative, tmp_path / "negative"),
+        domain,
+        values=WARDS,
+        protect={"unit": "one label"},
+        budget={"epsilon": 50},
+        ledger={"first_limit": {"epsilon": 50}},
+        output=str(tmp_path / "out"),
+    )
+    result = run_bags(job)
+    assert any("one label only (negative)" in note for note in result.notes)
+    assert "one label only" in (tmp_path / "out/report.html").read_text()
+    assert [entry.state for entry in Ledger.open(own_ledger).entries("clinic")] == ["spent"]
 
 
 def shares(table):

@@ -473,6 +473,28 @@ def test_the_provider_says_which_column_is_the_label(world, tmp_path):
     assert provider.answer(make_request(features, asked, key, alpha=1.0), features)
 
 
+def test_features_that_are_all_zero_cost_the_provider_nothing(world, tmp_path):
+    """Noise for them would have the scale 0."""
+    folder, domain, table = world
+    flat = Domain.model_validate(
+        {
+            **domain.model_dump(include={"label", "norm_bound", "id"}),
+            "intercept": 0.0,
+            "columns": {"age": {"kind": "numeric", "lower": 18, "upper": 95}},
+        }
+    )
+    ages = pa.table({"patient_id": table.column("patient_id"), "age": np.full(ROWS, (18 + 95) / 2)})
+    features, key = write(ages, tmp_path / "zero"), SigningKey.load(folder / "learner")
+    provider = provider_of(world, tmp_path)
+    for noise in ("laplace", "l2_gamma"):
+        with pytest.raises(DataError, match="zero in all 1 features"):
+            provider.answer(make_request(features, flat, key, alpha=1.0, noise=noise), features)
+    assert {entry.state for entry in provider.ledger.entries("labels")} == {"void"}
+    with pytest.raises(UsageError, match="noise scale"):
+        provider.answer(request_of(world, alpha=1e-14, noise="l2_gamma"), str(folder / "features"))
+    assert {entry.state for entry in provider.ledger.entries("labels")} == {"void"}
+
+
 def test_a_damaged_stored_answer_is_named(world, tmp_path):
     request, features = request_of(world), str(world[0] / "features")
     provider = provider_of(world, tmp_path)

@@ -18,7 +18,7 @@ from daskrado.release import Release, release_without_privacy
 from daskrado.runs.account import Account
 from daskrado.runs.charging import left_for, limit_line
 from daskrado.runs.labels.config import LabelBase, RandomisedLabels
-from daskrado.runs.labels.learn import Learned, label_mechanism, label_statement
+from daskrado.runs.labels.learn import Learned, at_the_source, label_mechanism, label_statement
 from daskrado.runs.labels.report import write_labels
 from daskrado.statement import PrivacyStatement
 from daskrado.statistics.base import Statistic, Summary
@@ -123,9 +123,13 @@ def plan_of(pipeline: LabelBase, statistic: Statistic, ledger: Ledger | None, bl
     yield f"features    {pipeline.domain.width}, norm bound {pipeline.domain.norm_bound:g}, public"
     yield f"loss        {pipeline.loss.kind}, regulariser strength {pipeline.strength:g}"
     if pipeline.budget is None:
-        at_source = isinstance(getattr(pipeline, "supervision", None), RandomisedLabels) and pipeline.private
-        said = "by randomised response at the source; no budget is spent"
-        yield f"guarantee   {said if at_source else PrivacyStatement.none().sentence()}"
+        statement, choice = PrivacyStatement.none(), getattr(pipeline, "supervision", None)
+        if isinstance(choice, RandomisedLabels) and pipeline.protect is not None:
+            statement = at_the_source(choice.epsilon, pipeline.protect)
+            yield "cost        nothing: labels were randomised at the source; no budget is spent"
+        yield f"guarantee   {statement.sentence()}"
+        for text in statement.assumptions:
+            yield f"assumes     {text}"
         return
     assert pipeline.protect is not None
     chosen = mechanism_for(pipeline, statistic)

@@ -13,7 +13,7 @@ from daskrado.domain import Scalar, parse
 from daskrado.errors import DataError, UsageError
 from daskrado.lake.collect import Passes, Progress, collect, open_passes
 from daskrado.learners.alternating import alternate, lake_bags
-from daskrado.learners.bags import Bags, laplacian_mean_map, mean_map, similarity
+from daskrado.learners.bags import Bags, check_sizes, laplacian_mean_map, mean_map, similarity
 from daskrado.learners.linear_odd import Fit, LakeFeatures, fit_mean
 from daskrado.losses import Loss
 from daskrado.privacy.ledger import Ledger
@@ -74,11 +74,16 @@ def _run(pipeline: BagPipeline, account: Account, progress: Progress | None) -> 
         open_passes(lake, domain, lattice, client=client) as passes,
     ):
         statement, budget = PrivacyStatement.none(), {}
-        if given is not None:
+        counts = BagCounts(domain.width, groups)
+        labels = None if given is not None else PrivateLabels(pipeline, lake, account, counts)
+        with clock("features"):  # what is public is found out, and refused, before the grant is spent
+            association = pipeline.estimator.similarity == "association"
+            measured = measure(passes, groups, squares=association, progress=progress)
+        check_sizes(measured.rows, names)
+        if labels is None:
+            assert given is not None
             proportions = np.array(list(given.values()))
         else:
-            counts = BagCounts(domain.width, groups)
-            labels = PrivateLabels(pipeline, lake, account, counts)
             with clock("labels"):
                 released, _ = labels.release(
                     counts, lambda: collect(counts, lake, domain, lattice, client=client, progress=progress)
@@ -86,11 +91,12 @@ def _run(pipeline: BagPipeline, account: Account, progress: Progress | None) -> 
             rows = np.maximum(released.values["count"], 1.0)
             proportions = np.clip(released.values["positives"] / rows, 0.0, 1.0)
             statement, budget = released.statement, labels.budget
-        with clock("features"):
-            association = pipeline.estimator.similarity == "association"
-            measured = measure(passes, groups, squares=association, progress=progress)
         bags = Bags(measured.sums, measured.rows, measured.squares, proportions)
-        bags.check_rank(domain.feature_names)
+        if statement.private:  # noise may have made them alike: what was paid for is published, and says so
+            trouble = bags.indistinct(domain.feature_names)
+            account.notes += () if trouble is None else (f"take no advice from this model: as released, {trouble}",)
+        else:
+            bags.check_rank(domain.feature_names)
         loss = pipeline.loss.build()
         with clock("learn"):
             mean, fit, objectives = _learn(pipeline, passes, groups, bags, loss, progress)

@@ -35,7 +35,7 @@ from daskrado.runs.labels.learn import (
 from daskrado.runs.labels.report import summary_lines
 from daskrado.runs.opening import open_account
 from daskrado.runs.pipeline_job import PipelineJob
-from daskrado.statistics.base import Groups
+from daskrado.statistics.base import Groups, Summary
 from daskrado.statistics.features import normalised_l2
 from daskrado.statistics.label_means import BagCounts
 
@@ -81,10 +81,15 @@ def _run(pipeline: LabelPipeline, account: Account, progress: Progress | None, l
             measured = measure(passes, strata, progress=progress)
         missing = isinstance(pipeline.supervision, MissingLabels)
         statistic = label_means(measured, domain.width, lattice, strata, missing)
+
+        def gather() -> Summary:
+            summary = collect(statistic, lake, domain, lattice, client=client, progress=progress)
+            if missing:  # which rows have a label is public: a group without any is found before the grant is spent
+                weak.check_labelled(statistic.split(summary.vector)["labelled"].astype(np.float64), measured.rows)
+            return summary
+
         with clock("labels"):
-            released, chosen = labels.release(
-                statistic, lambda: collect(statistic, lake, domain, lattice, client=client, progress=progress)
-            )
+            released, chosen = labels.release(statistic, gather)
         mean, stretch, extras = _estimate(pipeline, released, measured, lake, client)
         loss = loss or pipeline.loss.build()
         with clock("learn"):
@@ -94,7 +99,7 @@ def _run(pipeline: LabelPipeline, account: Account, progress: Progress | None, l
     statement = released.statement
     if isinstance(pipeline.supervision, RandomisedLabels) and pipeline.private:
         assert pipeline.protect is not None
-        statement = at_the_source(pipeline.supervision.epsilon, pipeline.protect.unit)
+        statement = at_the_source(pipeline.supervision.epsilon, pipeline.protect)
     learned = finish(
         domain,
         loss,

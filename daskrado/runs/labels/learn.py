@@ -22,12 +22,17 @@ from daskrado.models import LinearModel
 from daskrado.privacy.accountant import compose
 from daskrado.privacy.mechanisms import Mechanism, Target, mechanism
 from daskrado.relations import Relation
+from daskrado.runs.labels.config import Whose
 from daskrado.statement import PrivacyStatement
 from daskrado.statistics.base import Groups, Statistic
 from daskrado.statistics.features import FeatureFacts
 from daskrado.statistics.label_means import LabelMeans
 
 Vector = NDArray[np.float64]
+SPHERICAL = (
+    "delta 0 holds for the L2-gamma law itself: the sampler computes it in double precision from uniform numbers of "
+    "53 bits, so its length is at most 37.5 times dimension times scale and lengths of the far tail lie on a grid"
+)
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,10 @@ def measure(
     statistic = FeatureFacts(passes.domain.width, groups, squares)
     part = statistic.split(passes.sum(statistic, progress=progress).vector)
     bits = passes.lattice.bits
+    if not part["largest"][0]:  # noise for them would have the scale 0: refused before anything is spent
+        raise DataError(
+            f"every row is zero in all {passes.domain.width} features on a grid of {bits} bits: nothing to learn from"
+        )
     return Measured(
         int(part["largest"][0]),
         int(part["largest"][1]),
@@ -85,8 +94,10 @@ def loosest_means(width: int, lattice: Lattice, groups: Groups | None = None) ->
 def label_mechanism(
     name: str, statistic: Statistic, lattice: Lattice, rows_per_unit: int, epsilon: float, delta: float
 ) -> Mechanism:
-    """The mechanism for a statistic of labels."""
-    return mechanism(name, Target(statistic, lattice, Relation.LABEL_FLIP, rows_per_unit), epsilon, delta)
+    """The mechanism for a statistic of labels; one whose noise cannot be drawn is refused here, before it costs."""
+    chosen = mechanism(name, Target(statistic, lattice, Relation.LABEL_FLIP, rows_per_unit), epsilon, delta)
+    chosen.noise_std()
+    return chosen
 
 
 def label_statement(
@@ -107,25 +118,33 @@ def label_statement(
         assumptions=(
             "all features, which rows have a label, and the number of rows are public",
             f"a protected unit ({unit}) has at most {rows_per_unit} row(s) in the lake",
+            *((SPHERICAL,) if chosen.name == "l2_gamma" else ()),
             *assumptions,
         ),
     )
 
 
-def at_the_source(epsilon: float, unit: str) -> PrivacyStatement:
-    """Label privacy by randomised response before the labels arrived."""
+def at_the_source(epsilon: float, whose: Whose) -> PrivacyStatement:
+    """Label privacy by randomised response before the labels arrived.
+
+    Sensitivity
+        Each of a unit's rows has a report of its own, so that all of them together cost epsilon times their number.
+    """
+    rows = whose.rows_per_unit
     return PrivacyStatement(
         private=True,
         relation=Relation.LABEL_FLIP,
-        unit=unit,
-        epsilon=epsilon,
+        unit=whose.unit,
+        rows_per_unit=rows,
+        epsilon=epsilon * rows,
         delta=0.0,
         mechanism="randomised response at the source",
-        theorem="randomised response (Warner 1965)",
-        accountant="local: one report for each label",
+        theorem="randomised response (Warner 1965)" + (", group privacy" if rows > 1 else ""),
+        accountant="local: one report for each label" + (f", {rows} for a unit" if rows > 1 else ""),
         assumptions=(
             "all features and the number of rows are public",
-            "each label was randomised once, at its source, with this epsilon, before it reached the lake",
+            f"each label was randomised once, at its source, with epsilon {epsilon:g}, before it reached the lake",
+            f"a protected unit ({whose.unit}) has at most {rows} row(s) in the lake",
         ),
     )
 
