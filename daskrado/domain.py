@@ -9,7 +9,8 @@ import hashlib
 import itertools
 import json
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -282,14 +283,44 @@ def parse(model: type[ModelT], content: Any, where: str) -> ModelT:
     try:
         return model.model_validate(content)
     except ValidationError as error:
-        raise UsageError(f"{where}: " + "; ".join(_explain(e) for e in error.errors())) from error
+        raise UsageError(f"{where}: " + "; ".join(_explained(error.errors()))) from error
 
 
 _UNION_TAGS = {"numeric", "categorical", "boolean", "Fill", "literal['error']", "bool", "int", "float", "str"}
 
 
+_UNION_TAG = re.compile(r"\[key\]|([a-z-]+)\[.*\]")  # dict[...], function-after[...]: how pydantic calls a branch
+_BRANCHES = {"dict", "list", "tuple", "set", "literal", "union", "nullable", "constrained", "model", "tagged-union"}
+
+
+def _is_tag(part: Any) -> bool:
+    """Whether a part of an error's place is a branch of a union and no key of the user's."""
+    found = _UNION_TAG.fullmatch(str(part))
+    named = found is not None and (found[1] is None or found[1] in _BRANCHES or found[1].startswith("function-"))
+    return named or str(part) in _UNION_TAGS
+
+
+def _explained(problems: Sequence[Any]) -> Iterator[str]:
+    """One text for each mistake: of a union, the branch that was meant, else all that is allowed."""
+    places = [tuple(problem["loc"]) for problem in problems]
+    allowed: dict[tuple[str, str], list[str]] = {}
+    for problem, place in zip(problems, places, strict=True):
+        branch = place and _is_tag(place[-1]) and problem["type"].endswith("_type")
+        if not branch:
+            yield _explain(problem)
+        elif not any(other[: len(place) - 1] == place[:-1] and len(other) > len(place) for other in places):
+            kind = problem["msg"].removeprefix("Input should be ")
+            allowed.setdefault((_key(place), repr(problem["input"])), []).append(kind)
+    for (key, given), kinds in allowed.items():
+        yield f"{key}: input should be {' or '.join(dict.fromkeys(kinds))} (got {given})"
+
+
+def _key(place: Sequence[Any]) -> str:
+    return ".".join(str(part) for part in place if not _is_tag(part)) or "file"
+
+
 def _explain(problem: Any) -> str:
-    key = ".".join(str(part) for part in problem["loc"] if str(part) not in _UNION_TAGS) or "file"
+    key = _key(problem["loc"])
     kind = problem["type"]
     if kind == "missing":
         return f"{key}: missing, and it has no default"

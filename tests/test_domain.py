@@ -105,6 +105,13 @@ def test_the_digest_depends_on_every_fact_and_not_on_the_order_of_keys() -> None
         ("label.negative", "yes", "both 'yes'"),
         ("label.negative", 0, "differ in type"),
         ("label.column", KeyError, "label.column: missing"),
+        ("columns.tuple", {"kind": "numeric", "lower": 0}, "columns.tuple.upper: missing"),
+        ("columns.bmi[kg/m2]", {"kind": "numeric", "lower": 0}, "columns.bmi[kg/m2].upper: missing"),
+        (
+            "label.positive",
+            None,
+            "label.positive: input should be a valid boolean or a valid integer or a valid number",
+        ),
     ],
 )
 def test_mistakes_are_named(path: str, value: Any, message: str) -> None:

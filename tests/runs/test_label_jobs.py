@@ -494,10 +494,30 @@ def test_bad_jobs_are_refused_in_one_line(lake):
             "outside the budget",
         ),
         (lambda: bags_job(str(path), domain, private=False), "give proportions"),
-        (lambda: bags_job(str(path), domain, private=False, proportions={"a": 1.2}), "proportions"),
+        (
+            lambda: bags_job(str(path), domain, private=False, proportions={"a": 1.2}),
+            r"^test: proportions\.a\.positive: [^;]*$",
+        ),
         (
             lambda: bags_job(str(path), domain, private=False, proportions={"a": {"positive": 0.5, "negative": 0.6}}),
-            "do not sum to 1",
+            r"^test: proportions\.a: positive 0\.5 \+ negative 0\.6 do not sum to 1$",
+        ),
+        (
+            lambda: bags_job(str(path), domain, private=False, proportions={"a": "x"}),
+            r"^test: proportions\.a: must be a",
+        ),
+        (
+            lambda: bags_job(str(path), domain, private=False, proportions={"a[1]": {"negative": 0.5}}),
+            r"^test: proportions\.a\[1\]\.positive: missing, and it has no default$",
+        ),
+        (
+            lambda: bags_job(str(path), domain, private=False, proportions=["a"]),
+            r"^test: proportions: input should be a valid dictionary or a valid string \(got \['a'\]\)$",
+        ),
+        (
+            lambda: bags_job(str(path), domain, private=False, values=["a", None]),
+            r"^test: values\.1: input should be a valid boolean or a valid integer or a valid number "
+            r"or a valid string \(got None\)$",
         ),
     ]
     for make, why in cases:

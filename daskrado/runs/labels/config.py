@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -189,6 +190,8 @@ class Shares(Frozen):
     @model_validator(mode="before")
     @classmethod
     def _short(cls, content: Any) -> Any:
+        if not isinstance(content, int | float | Mapping | Shares):
+            raise ValueError(f"must be a share between 0 and 1, or positive and negative, got {content!r}")
         return {"positive": content} if isinstance(content, int | float) else content
 
     @model_validator(mode="after")
