@@ -46,7 +46,7 @@ def release(
 
 
 def release_noised_rows(summary: Summary, statement: PrivacyStatement) -> Release:
-    """A statistic whose rows were noised before they were summed: its grant was spent before the rows were read."""
+    """A statistic whose rows were noised before they were summed: its grant is spent just before this."""
     statistic = summary.statistic
     if not (isinstance(statistic, Statistic) and statistic.noises_rows and statement.private):
         raise ValueError(f"{statistic.name} does not noise its rows, or its statement is not a private one")

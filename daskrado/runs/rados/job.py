@@ -29,7 +29,7 @@ from daskrado.runs.opening import open_account
 from daskrado.runs.pipeline import RadoBoostChoice
 from daskrado.runs.pipeline_job import PipelineJob, Progress
 from daskrado.runs.rados.pipeline import FixedSupportSet, NoisyEdgesSet, RadosPipeline, SummedSet
-from daskrado.runs.rados.plan import SetPlan, plan_set, with_choice
+from daskrado.runs.rados.plan import SetPlan, plan_set, refuse_recoverable, with_choice
 from daskrado.runs.rados.report import plan_lines, report, run_lines
 from daskrado.statistics.base import Statistic, Summary
 
@@ -68,10 +68,11 @@ def make_rados(
     write: bool = True,
     account: Account | None = None,
 ) -> RadosResult:
-    """Make every set: all charges are reserved before a row is read, each is spent just before its noise is drawn.
+    """Make every set: all charges are reserved before a row is read, each is spent just before its set is released.
 
-    Sets whose noise is on rows are charged when their rows are read, and last, so that an earlier failure costs
-    nothing. A killed process leaves every reservation charged, and :func:`daskrado.resume` goes on under them.
+    All rows are read before anything is spent, so that an unusable row costs nothing. Noise on rows is a function of
+    a secret key and is part of the sums that workers return; nothing of them leaves this process before the charge
+    is spent. A killed process leaves every reservation charged, and :func:`daskrado.resume` goes on under them.
     """
     plans = [plan_set(pipeline, item) for item in pipeline.sets]
     clock = Clock()
@@ -86,7 +87,9 @@ def make_rados(
     ) as account:
         with clock("scan"):
             lake = open_lake(pipeline.lake, pipeline.domain, ids=pipeline.domain.id is not None)
-            plans = [plan.at(lake.rows, accept_no_privacy=pipeline.accept_no_privacy) for plan in plans]
+            plans = [plan.at(lake.rows) for plan in plans]
+            if not pipeline.accept_no_privacy:
+                refuse_recoverable(plans, lake.rows)
         account.same_lake(pipeline.lake, lake)
         result = _Making(pipeline, lake, account, clock, progress).make(plans)
         if write:
@@ -109,13 +112,9 @@ class _Making:
     def make(self, plans: list[SetPlan]) -> RadosResult:
         self._reserve(plans)
         with connect(self.pipeline.cluster, self.lake.size) as self.client:
-            # All rows are read before any noise is drawn; where noise is on rows, both are one, and come last.
-            summaries = {plan.item.name: self._ahead(plan) for plan in plans}
-            released = {
-                plan.item.name: self._released(plan, summaries[plan.item.name])
-                for plan in sorted(plans, key=lambda plan: plan.statistic.noises_rows)
-            }
-            made = [self._finish(plan, released[plan.item.name]) for plan in plans]
+            summaries = [self._ahead(plan) for plan in plans]
+            released = [self._released(plan, summary) for plan, summary in zip(plans, summaries, strict=True)]
+            made = [self._finish(plan, release) for plan, release in zip(plans, released, strict=True)]
             budgets = {grant.relation: self.account.budget(grant) for grant in self.grants.values()}
         return RadosResult(
             self.pipeline,
@@ -148,13 +147,14 @@ class _Making:
                 )
 
     def _ahead(self, plan: SetPlan) -> Summary | None:
-        """The exact sums of a set, unless rows are noised as they are read, or the set is kept."""
-        if plan.statistic.noises_rows or self.account.has(_role(plan)):
+        """The sums of a set, unless its release is kept. A resumed run repeats the noise on its rows."""
+        if self.account.has(_role(plan)):
             return None
         seed = plan.item.seed if isinstance(plan.item, SummedSet | FixedSupportSet) else None
-        return self._collect(plan, SignatureKey.secret() if seed is None else SignatureKey.from_seed(seed))
-
-    def _collect(self, plan: SetPlan, key: SignatureKey) -> Summary:
+        if plan.statistic.noises_rows:
+            key = self.account.row_key(_role(plan))
+        else:
+            key = SignatureKey.secret() if seed is None else SignatureKey.from_seed(seed)
         with self.clock(f"collect {plan.item.name}"):
             return self._gather(plan.statistic, plan, key)
 
@@ -184,6 +184,7 @@ class _Making:
             plan.statement,
             self.lake.rows if public_rows else None,
             plan.item.model_dump(mode="json", exclude={"protect", "budget", "learn"}, exclude_none=True),
+            plan.lattice.bits,
         )
         return self._learned(plan, rados, self.grants.get(_role(plan, "choice")))
 
@@ -198,9 +199,9 @@ class _Making:
             grant = self.grants[_role(plan)]
             if plan.mechanism is not None:
                 return self.account.release(_role(plan), grant, plan.mechanism, plan.statement, gather)
-            key = self.account.row_key(_role(plan))  # the draw: this set's noise is a function of it and of the rows
+            noisy = gather()
             self.account.spend(grant)
-            return release_noised_rows(self._collect(plan, key), plan.statement)
+            return release_noised_rows(noisy, plan.statement)
 
     def _learned(self, plan: SetPlan, rados: RadoSet, choice: Grant | None) -> MadeSet:
         notes = diagnose(rados)
@@ -219,7 +220,8 @@ class _Making:
     def _chosen(self, plan: SetPlan, rados: RadoSet, learn: RadoBoostChoice, choice: Grant) -> tuple[Any, Any, Any]:
         assert plan.event is not None
         assert plan.item.keep_epsilon is not None
-        thetas, epsilon = learn.build().path(rados.rados), plan.item.keep_epsilon
+        path, epsilon = learn.build().path(rados.rados), plan.item.keep_epsilon
+        thetas = np.vstack([np.zeros_like(rados.rados[:1]), path])  # round 0 is there even if no round was made
         statistic, units, ledger = mistakes(thetas, plan.lattice), plan.statement.rows_per_unit, self.account.ledger
         drawn = self.account.draw(
             _role(plan, "choice"),
@@ -228,7 +230,7 @@ class _Making:
             lambda counts: {"round": np.array(choose_by_mistakes(counts, ledger, choice, epsilon, units))},
         )
         at = int(drawn["round"])
-        details = {"rados": len(rados.rados), "rounds": len(thetas), "kept_round": at + 1}
+        details = {"rados": len(rados.rados), "rounds": len(path), "kept_round": at}
         return thetas[at], details, with_choice(plan.statement, plan.event, plan.item.keep_epsilon, THEOREM)
 
 
@@ -276,6 +278,7 @@ def manifest(result: RadosResult) -> dict[str, Any]:
                 "rados": len(made.rados.rados),
                 "rows": made.rados.rows,
                 "noise_std": list(made.rados.noise_std),
+                "lattice_bits": made.rados.lattice_bits,
                 "learner": made.model.learner if made.model is not None else None,
                 "notes": list(made.notes),
             }

@@ -204,7 +204,19 @@ class RadosPipeline(LakePipeline):
             raise ValueError(f"sets: the name {next(n for n in names if names.count(n) > 1)!r} is given twice")
         for item in self.sets:
             self._check_features(item)
+        self._check_row_count()
         return self
+
+    def _check_row_count(self) -> None:
+        """A run either keeps its lake's number of rows secret or publishes it."""
+        protects = {item.name: item.private_protect for item in self.sets}
+        secret = [name for name, who in protects.items() if who is not None and not who.relation.rows_public]
+        public = [name for name in protects if name not in secret]
+        if secret and public:
+            raise ValueError(
+                f"sets: {secret[0]!r} keeps the number of rows secret (add_remove), and {public[0]!r} publishes it: "
+                "protect under replace_one, or make them in two runs"
+            )
 
     def _check_features(self, item: RadoSetChoice) -> None:
         where = f"set {item.name!r}: feature"

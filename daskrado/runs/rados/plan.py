@@ -38,7 +38,7 @@ from daskrado.statistics.protected_rados import REACH_ROUNDING
 from daskrado.statistics.row_noise import MOST_SCALE, TABLE_ERROR
 from daskrado.statistics.window import Window
 
-_EDGE_SCALE = 1024.0  # the grid is as fine as this noise scale in grid steps allows, between 4 and 12 bits
+FINEST_EDGES = 20  # bits of the grid of noisy edges, where the sampler would allow more: as for other sets
 EDGE_THEOREM = "discrete Gaussian noise on every edge vector (Canonne, Kamath and Steinke 2020), then post-processing"
 RESPONSE_THEOREM = "randomised response on the named columns (Warner 1965), then post-processing"
 
@@ -55,21 +55,42 @@ class SetPlan:
     mechanism: Mechanism | None = None
     edge_noise: float = 0.0  # standard deviation on one coordinate of one edge vector, in the units of the features
 
-    def at(self, rows: int, *, accept_no_privacy: bool) -> SetPlan:
+    @property
+    def exact_as(self) -> str | None:
+        """The kind of rados of which some columns or all are published without noise; None if none are."""
+        item = self.item
+        if isinstance(item, RandomisedSet):
+            return item.base
+        if isinstance(item, NoisyColumnSet):
+            return "balanced" if item.balanced else "uniform"
+        return item.kind if self.event is None else None
+
+    def at(self, rows: int) -> SetPlan:
         """The plan for a lake of this many rows: refusals, and the numbers that depend on them."""
         item = self.item
         self.statistic.check_rows(rows)
-        if self.event is None:
-            support = item.support if isinstance(item, FixedSupportSet) else None
-            reason = recoverable(item.kind, item.count, rows, support)
-            if reason is not None and not accept_no_privacy:
-                raise UsageError(
-                    f"set {item.name!r} is refused: {reason}; accept_no_privacy: true would publish it all the same"
-                )
         if isinstance(item, DpFeatSet):
             facts = Marginal(Window(item.epsilon, rows), item.count).facts(item.feature)
             return replace(self, statement=PrivacyStatement.marginal_only(facts))
         return self
+
+
+def refuse_recoverable(plans: list[SetPlan], rows: int) -> None:
+    """Refuse sets whose exact columns give examples away, each by itself or all of a run together.
+
+    The columns that a set leaves public are published, but that is no consent to hand out the records they are in.
+    """
+    exact = [(plan.item, kind) for plan in plans if (kind := plan.exact_as) is not None]
+    flag = "accept_no_privacy: true would publish"
+    for item, kind in exact:
+        support = item.support if isinstance(item, FixedSupportSet) else None
+        reason = recoverable(kind, item.count, rows, support)
+        if reason is not None:
+            raise UsageError(f"set {item.name!r} is refused: {reason}; {flag} it all the same")
+    total = sum(item.count for item, _ in exact)
+    if (reason := recoverable("all", total, rows)) is not None:
+        names = ", ".join(repr(item.name) for item, _ in exact)
+        raise UsageError(f"sets {names} together are refused: {reason}; {flag} them all the same")
 
 
 def plan_set(pipeline: RadosPipeline, item: RadoSetChoice) -> SetPlan:
@@ -87,7 +108,7 @@ def plan_set(pipeline: RadosPipeline, item: RadoSetChoice) -> SetPlan:
         statistic = FeatureRados(width, item.count, names.index(item.feature), item.epsilon)
         return SetPlan(item, statistic, lattice, PrivacyStatement.none())
     if isinstance(item, NoisyEdgesSet):
-        return _noisy_edges(item, width, pipeline.domain.norm_bound)
+        return _noisy_edges(item, width, pipeline.domain.norm_bound, pipeline.lattice_bits)
     columns = tuple(names.index(feature) for feature in item.features)
     protect = item.private_protect
     assert protect is not None
@@ -112,11 +133,13 @@ def _noisy_sums(
     return SetPlan(item, statistic, lattice, told, chosen.event, chosen)
 
 
-def _noisy_edges(item: NoisyEdgesSet, width: int, norm_bound: float) -> SetPlan:
+def _noisy_edges(item: NoisyEdgesSet, width: int, norm_bound: float, wanted: int | None) -> SetPlan:
     """Noise on rows: zCDP of the changed rows at a delta that leaves room for the sampler's own error.
 
     *Sensitivity*: a unit with k rows moves k edge vectors by at most 2 each, 2 sqrt(k) together in L2. Their noise is
     within k d TABLE_ERROR of the exact law, which costs (1 + exp(epsilon)) times that in delta.
+
+    The grid is as fine as the sampler's largest scale allows, unless the pipeline says ``lattice_bits``.
     """
     budget, units = item.budget, item.protect.rows_per_unit
     lost = (1 + math.exp(budget.epsilon)) * width * units * TABLE_ERROR
@@ -128,14 +151,19 @@ def _noisy_edges(item: NoisyEdgesSet, width: int, norm_bound: float) -> SetPlan:
             f"budget.delta must be at least {2 * lost:.2g}, got {budget.delta:g}"
         )
     unit_scale = 2 * math.sqrt(units) / math.sqrt(2 * zcdp_rho(budget.epsilon, budget.delta - lost)) * (1 + 1e-12)
-    bits = max((b for b in range(4, 13) if unit_scale * 2**b <= _EDGE_SCALE), default=4)
-    scale = unit_scale * 2**bits
-    if scale > MOST_SCALE:
+    finest = max((b for b in range(4, FINEST_EDGES + 1) if unit_scale * 2**b <= MOST_SCALE), default=None)
+    if finest is None:
         raise UsageError(
             f"set {item.name!r}: epsilon {budget.epsilon:g} needs more noise on rows than the sampler gives "
-            f"({scale:.3g} grid steps, at most {MOST_SCALE:g}); raise epsilon or delta"
+            f"({unit_scale * 2**4:.3g} grid steps, at most {MOST_SCALE:g}); raise epsilon or delta"
         )
-    lattice = Lattice(norm_bound, bits)
+    if wanted is not None and wanted > finest:
+        raise UsageError(
+            f"set {item.name!r}: lattice_bits {wanted} is finer than noise on rows can be drawn at this budget: at "
+            f"most {finest}, which it has where lattice_bits is left out"
+        )
+    lattice = Lattice(norm_bound, wanted or finest)
+    scale = unit_scale * 2**lattice.bits
     statistic = NoisyEdgeRados(width, _base(item.base, width, item.count, item.support), scale)
     event = ApproximateEvent(budget.epsilon, budget.delta)
     told = _statement(item.protect, budget, [event], "gaussian on edge vectors", EDGE_THEOREM, True)

@@ -37,7 +37,10 @@ def plan_lines(pipeline: RadosPipeline, plans: list[SetPlan], ledger: Ledger | N
                     else f"  noise     {name}: none, public"
                 )
         if plan.edge_noise:
-            yield f"  noise     every coordinate of every edge vector: standard deviation {plan.edge_noise:.4g}"
+            yield (
+                f"  noise     every coordinate of every edge vector: standard deviation {plan.edge_noise:.4g}, on a "
+                f"grid of {plan.lattice.bits} bits"
+            )
         if item.keep_epsilon is not None:
             yield f"  choice    epsilon {item.keep_epsilon:g} more for the round with few training mistakes"
         relation = plan.statement.relation
@@ -78,6 +81,7 @@ def _set_sections(made: MadeSet) -> list[Section]:
     facts = [
         ("rados", f"{len(made.rados.rados)} of kind {item.kind}, {made.rados.domain.width} features"),
         ("rows", f"{made.rados.rows:,}" if made.rados.rows is not None else "secret under this relation"),
+        ("grid", f"{made.rados.lattice_bits} bits: rows are rounded to 2^-{made.rados.lattice_bits} of the norm bound"),
         *_statement_rows(statement),
         *(("note", note) for note in made.notes),
     ]
