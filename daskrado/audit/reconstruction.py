@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from daskrado.domain import Domain
 from daskrado.errors import UsageError
 from daskrado.statistics.rados import walsh_hadamard
 
@@ -88,18 +89,48 @@ class SpanTest:
         return np.asarray(self.residuals < _IN_SPAN)
 
 
-def span_test(rados: Matrix, candidates: Matrix) -> SpanTest:
+def spannable(domain: Domain, rados: Matrix, columns: NDArray[np.intp] | None = None) -> int:
+    """The dimension that rows of a Domain can span over the columns in use, among ``columns`` if given.
+
+    Columns that are 0 in every rado belong to values that no row has, and are not in use. The one-hot columns of a
+    feature sum to 1 in every row, and the intercept is a constant too, as is a column that is proportional to it in
+    every rado: each such tie between the columns costs a dimension.
+    """
+    used = np.abs(rados).max(axis=0) > 0
+    if columns is not None:
+        used &= np.isin(np.arange(len(used)), columns)
+    names = list(domain.feature_names)
+    ones: list[Matrix] = []  # combinations of the columns that are 1 in every row
+    if domain.kernel is None:
+        for name, column in domain.columns.items():
+            group = column.feature_names(name)
+            if group != [name]:
+                ones.append(np.isin(names, group).astype(np.float64))
+    if domain.intercept:
+        constant = rados[:, -1]
+        ones.append(np.eye(len(names))[-1] / domain.intercept)
+        size = float(constant @ constant)
+        for k in np.flatnonzero(used[:-1]) if size else ():
+            factor = float(rados[:, k] @ constant) / size
+            if factor and np.abs(rados[:, k] - factor * constant).max() <= 1e-12 * np.abs(rados[:, k]).max():
+                ones.append(np.eye(len(names))[k] / (factor * domain.intercept))
+    ties = np.array([one - ones[-1] for one in ones[:-1]])[:, used] if len(ones) > 1 else np.zeros((0, 1))
+    return int(used.sum()) - (int(np.linalg.matrix_rank(ties)) if ties.size else 0)
+
+
+def span_test(rados: Matrix, candidates: Matrix, dimension: int | None = None) -> SpanTest:
     """Were these rows summed in the rados? Needs no signature: rados lie in the span of the examples.
 
     With d > m features and at least m rados, the span of the rados is the span of the examples, and a row from
-    outside is not in it. Where the rados span all d dimensions the test says nothing.
+    outside is not in it. Where the rados span all that rows of their kind can, ``dimension`` (by default, one for
+    each column; see :func:`spannable`), any row lies in it, and the test says nothing.
     """
     _, values, basis = np.linalg.svd(rados, full_matrices=False)
     rank = int((values > values.max(initial=0.0) * max(rados.shape) * 2.0**-48).sum())
     inside = candidates @ basis[:rank].T @ basis[:rank]
     length = np.linalg.norm(candidates, axis=1)
     distance = np.linalg.norm(candidates - inside, axis=1)
-    return SpanTest(rank < rados.shape[1], rank, distance / np.where(length > 0, length, 1.0))
+    return SpanTest(rank < (rados.shape[1] if dimension is None else dimension), rank, distance / np.where(length > 0, length, 1.0))
 
 
 def invert_hadamard(rados: Matrix) -> tuple[Matrix, Matrix]:

@@ -252,7 +252,7 @@ def test_killed_at_a_later_draw_the_run_is_refused(
 def test_noise_on_rows_is_repeated_from_its_key_not_drawn_again(
     ward: tuple[Path, Path], killed: Killed, own_ledger: Path, tmp_path: Path
 ) -> None:
-    """Its grant is spent before rows are read. Killed later, the same key gives the same rados, to the bit."""
+    """Its grant is spent before it is released. Killed later, the same key gives the same rados, to the bit."""
     sets = [
         {
             "name": "e",

@@ -17,8 +17,8 @@ from daskrado.audit.reconstruction import (
     recoverable,
     solve_signatures,
     span_test,
+    spannable,
 )
-from daskrado.domain import Domain
 from daskrado.errors import UsageError
 from daskrado.lake.rows import KeyedRows, read_rows
 from daskrado.lake.seeds import SignatureKey
@@ -29,7 +29,6 @@ from daskrado.statistics.rados import BalancedRados, UniformRados
 from daskrado.statistics.subsets import membership_matrix
 
 MOST_ROWS = 20_000  # a pseudo-inverse of more is no longer a quick check
-GRID_BITS = 20
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,12 @@ class AuditResult:
         yield self.statement
         for attack in self.attacks:
             yield f"{attack.name}: {attack.text}"
-        if self.noisy:
+        if self.private and self.recoverable:
+            yield (
+                "verdict: RECOVERABLE in every column but those that the statement names; do not publish these rados "
+                "where the others are private"
+            )
+        elif self.noisy:
             yield "verdict: the noise is the protection; attacks on exact sums do not apply to noisy columns"
         elif self.private:
             yield "verdict: only what the statement names is protected; all other columns are as open as plain rados"
@@ -83,12 +87,12 @@ class AuditResult:
 def audit_file(path: str | Path, *, lake: Any = None, candidates: Any = None, seed: int | None = None) -> AuditResult:
     """Run every attack for which the knowledge is given. Counts are about private rows: for the owner's eyes."""
     rados = RadoSet.load(path)
-    rows = None if lake is None else _read(lake, rados.domain)
+    rows = None if lake is None else _read(lake, rados)
     attacks = [_sizes(rados, None if rows is None else len(rows.labels))]
-    if rados.kind == "hadamard":
+    if _base(rados) == "hadamard":
         attacks.append(_hadamard(rados, rows))
     if candidates is not None:
-        attacks.append(_span(rados, _read(candidates, rados.domain)))
+        attacks.append(_span(rados, _read(candidates, rados)))
     if seed is not None:
         attacks.append(_lemma(rados, rows, seed))
     broken = any(attack.recovered for attack in attacks) or attacks[0].applies
@@ -98,8 +102,21 @@ def audit_file(path: str | Path, *, lake: Any = None, candidates: Any = None, se
     )
 
 
-def _read(lake: Any, domain: Domain) -> KeyedRows:
-    return read_rows(lake, domain, Lattice(domain.norm_bound, GRID_BITS), most=MOST_ROWS)
+def _base(rados: RadoSet) -> str:
+    """Which rados these are, under whatever was done to protect some of their columns."""
+    if rados.kind == "noisy_column":
+        return "balanced" if rados.facts.get("balanced", True) else "uniform"
+    return str(rados.facts.get("base") or rados.kind)
+
+
+def _read(lake: Any, rados: RadoSet) -> KeyedRows:
+    """Rows on the grid that the rados were summed on."""
+    return read_rows(lake, rados.domain, Lattice(rados.domain.norm_bound, rados.lattice_bits), most=MOST_ROWS)
+
+
+def _edges(rados: RadoSet, rows: KeyedRows) -> NDArray[np.float64]:
+    """Edge vectors in the columns that the rados sum exactly."""
+    return rows.edges(rados.lattice_bits)[:, rados.exact_columns]
 
 
 def _sizes(rados: RadoSet, counted: int | None) -> Attack:
@@ -109,7 +126,7 @@ def _sizes(rados: RadoSet, counted: int | None) -> Attack:
         return Attack("sizes", False, "every column carries noise: no system of exact sums to solve")
     if rows is None:
         return Attack("sizes", False, "the number of rows is not known: give --lake")
-    reason = recoverable(rados.kind, len(rados.rados), rows, rados.facts.get("support"))
+    reason = recoverable(_base(rados), len(rados.rados), rows, rados.facts.get("support"))
     return Attack(
         "sizes", reason is not None, reason or f"{len(rados.rados)} rados of {rows} rows: no size rule broken"
     )
@@ -117,7 +134,7 @@ def _sizes(rados: RadoSet, counted: int | None) -> Attack:
 
 def _hadamard(rados: RadoSet, rows: KeyedRows | None) -> Attack:
     """The public inversion, and how many rows it shows up to their sign."""
-    _, buckets = invert_hadamard(rados.rados)
+    _, buckets = invert_hadamard(rados.rados[:, rados.exact_columns])
     if rows is None:
         told = (
             ""
@@ -125,19 +142,25 @@ def _hadamard(rados: RadoSet, rows: KeyedRows | None) -> Attack:
             else f"; about {expected_alone(len(rados.rados), rados.rows):.3g} rows stand alone"
         )
         return Attack("hadamard inversion", not rados.noisy, f"gives {len(buckets)} bucket sums exactly{told}")
-    edges = rows.edges(GRID_BITS)
+    edges = _edges(rados, rows)
     found = matched(buckets, edges)
     text = f"{found} of {len(edges)} examples read off the bucket sums, up to sign"
     return Attack("hadamard inversion", found > 0, text, found, len(edges))
 
 
 def _span(rados: RadoSet, suspects: KeyedRows) -> Attack:
-    test = span_test(rados.rados, suspects.edges(GRID_BITS))
+    if rados.noisy:
+        return Attack("span", False, "says nothing of noisy rados", 0, len(suspects.labels))
+    exact, dimension = rados.exact_columns, spannable(rados.domain, rados.rados, rados.exact_columns)
+    test = span_test(rados.rados[:, exact], _edges(rados, suspects), dimension)
     if not test.applies:
-        text = f"says nothing: the rados span all {test.rank} dimensions"
+        text = f"says nothing: the rados span all {dimension} dimensions that rows of this domain can"
         return Attack("span", False, text, 0, len(test.residuals))
     inside = int(test.inside.sum())
-    text = f"{inside} of {len(test.residuals)} candidates lie in the rados' span of dimension {test.rank}"
+    text = (
+        f"{inside} of {len(test.residuals)} candidates lie in the rados' span of dimension {test.rank}, where rows of "
+        f"this domain can span {dimension}"
+    )
     return Attack("span", True, text, inside, len(test.residuals))
 
 
@@ -145,7 +168,7 @@ def _lemma(rados: RadoSet, rows: KeyedRows | None, seed: int) -> Attack:
     if rows is None:
         raise UsageError("--seed gives the signatures of the rows in --lake: give both")
     members = _members(rados, rows, SignatureKey.from_seed(seed).reveal())
-    if np.abs(members @ rows.edges(GRID_BITS) - rados.rados).max() > 1e-6 * max(
+    if np.abs(members @ rows.edges(rados.lattice_bits) - rados.rados).max() > 1e-6 * max(
         1.0, float(np.abs(rados.rados).max())
     ):
         return Attack("lemma 9", False, f"seed {seed} and this lake do not give these rados", 0, len(rows.labels))
