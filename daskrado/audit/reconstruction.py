@@ -130,7 +130,8 @@ def span_test(rados: Matrix, candidates: Matrix, dimension: int | None = None) -
     inside = candidates @ basis[:rank].T @ basis[:rank]
     length = np.linalg.norm(candidates, axis=1)
     distance = np.linalg.norm(candidates - inside, axis=1)
-    return SpanTest(rank < (rados.shape[1] if dimension is None else dimension), rank, distance / np.where(length > 0, length, 1.0))
+    most = rados.shape[1] if dimension is None else dimension
+    return SpanTest(rank < most, rank, distance / np.where(length > 0, length, 1.0))
 
 
 def invert_hadamard(rados: Matrix) -> tuple[Matrix, Matrix]:

@@ -321,7 +321,7 @@ def test_an_unusable_row_costs_nothing_where_noise_is_on_rows(
 
 
 def test_a_boosting_path_without_a_round_leaves_a_choice_of_the_zero_model(clinic: Clinic, own_ledger: Path) -> None:
-    """No feature's edge is as small as the oracle wants: this follows from the released rados, so it is no failure."""
+    """No feature's edge is as small as the oracle wants, which follows from the released rados: it is no failure."""
     learn = {"kind": "radoboost", "oracle": "prudential", "prudence": 1e-9}
     made = make_rados(pipeline(*clinic(), [{**SETS[1], "learn": learn}]), write=False).sets[0]
     assert made.model is not None
@@ -418,7 +418,7 @@ def test_noisy_edges_use_the_finest_grid_or_the_one_that_is_given(clinic: Clinic
     given = plan_set(job := pipeline(*clinic(), [EDGES], lattice_bits=9), job.sets[0])
     assert given.lattice.bits == 9
     assert given.edge_noise == pytest.approx(finest.edge_noise)
-    with pytest.raises(UsageError, match="set 'edges': lattice_bits 20 is finer than .* at most 11"):
+    with pytest.raises(UsageError, match=r"set 'edges': lattice_bits 20 is finer than .* at most 11"):
         plan_set(job := pipeline(*clinic(), [EDGES], lattice_bits=20), job.sets[0])
     assert any("on a grid of 11 bits" in line for line in plan_lines(job, [finest], None))
 
@@ -515,7 +515,7 @@ def test_a_malformed_table_is_named_with_its_file_and_column(
     for broken, message in (
         (table.slice(0, 0), "rados of shape"),
         (table.append_column("extra", pa.array([1.0] * count)), "columns are not its domain's features"),
-        (table.set_column(0, "age", pa.array([None] + [1.0] * (count - 1))), "column 'age' must hold numbers without"),
+        (table.set_column(0, "age", pa.array([None] + [1.0] * (count - 1))), "column 'age' must hold numbers"),
         (table.set_column(0, "age", pa.array([np.inf] + [1.0] * (count - 1))), "column 'age' must hold finite"),
         (table.set_column(0, "age", pa.array(["x"] * count)), "column 'age' must hold numbers"),
     ):

@@ -158,8 +158,8 @@ def _span(rados: RadoSet, suspects: KeyedRows) -> Attack:
         return Attack("span", False, text, 0, len(test.residuals))
     inside = int(test.inside.sum())
     text = (
-        f"{inside} of {len(test.residuals)} candidates lie in the rados' span of dimension {test.rank}, where rows of "
-        f"this domain can span {dimension}"
+        f"{inside} of {len(test.residuals)} candidates lie in the rados' span of dimension {test.rank}, where rows "
+        f"of this domain can span {dimension}"
     )
     return Attack("span", True, text, inside, len(test.residuals))
 

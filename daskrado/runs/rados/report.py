@@ -81,7 +81,7 @@ def _set_sections(made: MadeSet) -> list[Section]:
     facts = [
         ("rados", f"{len(made.rados.rados)} of kind {item.kind}, {made.rados.domain.width} features"),
         ("rows", f"{made.rados.rows:,}" if made.rados.rows is not None else "secret under this relation"),
-        ("grid", f"{made.rados.lattice_bits} bits: rows are rounded to 2^-{made.rados.lattice_bits} of the norm bound"),
+        ("grid", f"{made.rados.lattice_bits} bits: one step is 2^-{made.rados.lattice_bits} of the norm bound"),
         *_statement_rows(statement),
         *(("note", note) for note in made.notes),
     ]
