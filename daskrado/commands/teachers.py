@@ -70,17 +70,13 @@ def teachers_plan(
     features: int | None,
 ) -> None:
     """Which mechanism to use: the vote margin and the teachers that each needs. Reads nothing."""
-    from daskrado.bounds.teachers import forecast, refuse_if_hopeless, rows_per_teacher, theorem_refusals
+    from daskrado.bounds.teachers import compare, refuse_if_hopeless, rows_per_teacher, theorem_refusals
     from daskrado.privacy.answers import Terms, answering
     from daskrado.runs.teachers.plan import forecast_lines
 
     chosen = refusals if refusals is not None else theorem_refusals(max(0.0, 1 - agreement), queries)
     terms = Terms(epsilon, delta, queries, chosen)
-    best = max(
-        (answering(name, terms) for name in ("gaussian", "sparse_vector", "stability")),
-        key=lambda mechanism: forecast(mechanism, count, agreement).right,
-    )
-    refuse_if_hopeless(best, count, agreement)
+    refuse_if_hopeless(answering(compare(terms, count, agreement)[0].name, terms), count, agreement)
     if rows is not None and features is not None:
         click.echo(rows_per_teacher(rows, count, features))
     for line in forecast_lines(terms, count, agreement):

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from daskrado.domain import Domain, Scalar
 from daskrado.errors import DataError
 from daskrado.lake.shards import ASIDE, LabelledRows, Sharding, read_rows
+from daskrado.lake.silence import SILENCE
 from daskrado.statistics.rados import mix
 
 ERROR_UNIT = 1 << 20  # an error rate as an integer
@@ -195,8 +196,8 @@ def facts(part: Trained) -> tuple[int, int, tuple[str, ...]]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """A learner's warnings would tell about the rows of one shard."""
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
+    """A learner's warnings and whatever it prints would tell about the rows of one shard."""
+    with SILENCE, warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         yield
 

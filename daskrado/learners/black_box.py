@@ -47,6 +47,11 @@ ALLOWED = (
 )
 """What a pipeline may name: a YAML file must not import anything it likes."""
 
+REFUSED_PARAMETERS = {
+    "verbose": "what a teacher prints while it learns tells about the rows of one shard",
+    "n_jobs": "teachers run side by side already, and processes of their own would not be silenced",
+}
+
 
 class Linear:
     """One weight vector between two classes; for several, one against the rest for each."""
@@ -162,6 +167,8 @@ class SklearnFactory:
             raise UsageError(f"estimator {self.path!r} is not on the allow-list: {', '.join(ALLOWED)}")
         known = self._kind()().get_params()
         for name, value in self.parameters.items():
+            if name in REFUSED_PARAMETERS:
+                raise UsageError(f"estimator {self.path}: parameter {name!r} is refused: {REFUSED_PARAMETERS[name]}")
             if name not in known:
                 raise UsageError(
                     f"estimator {self.path}: unknown parameter {name!r}; it knows {', '.join(sorted(known))}"

@@ -57,6 +57,11 @@ def test_gaussian_is_best_for_few_queries_and_sparse_vector_for_very_many() -> N
     assert compare(Terms(1.0, 1e-6, 1_000_000, 50), 8000, 0.95)[0].name == "sparse_vector"
 
 
+def test_a_comparison_leaves_out_a_sparse_vector_with_too_many_refusals() -> None:
+    found = compare(Terms(1.0, 1e-6, 4_000_000, 1_200_000), 100_000, 0.9)
+    assert {one.name for one in found} == {"gaussian", "stability"}
+
+
 @pytest.mark.parametrize("name", ["gaussian", "sparse_vector", "stability"])
 def test_a_hopeless_plan_is_refused_with_numbers_that_work(name: str) -> None:
     terms = Terms(0.1, 1e-6, 5000, 50)

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from daskrado.lake import ensemble
 from daskrado.lake.ensemble import rows_aside, train, waves
 from daskrado.lake.scan import open_lake
 from daskrado.lake.shards import ASIDE, Sharding, encode_queries
+from daskrado.lake.silence import Silence
 from daskrado.lake.teachers import ERROR_UNIT, Course
 from daskrado.learners.black_box import OwnFactory
 
@@ -264,6 +267,65 @@ def test_failed_and_empty_shards_vote_by_the_public_rule(frame: pd.DataFrame, qu
     with train(lonely, open_lake(frame.head(1), domain, ids=True)) as teachers:
         counts = teachers.votes(queries[:1]).counts[0]
     assert sorted(counts.tolist()) in ([249, 251], [250, 250])
+
+
+class Talkative:
+    """Prints what it sees, by Python and beneath it, and also to a stream that it knows from before."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+
+    def fit(self, x: np.ndarray, y: np.ndarray) -> None:
+        self.predict(x)
+
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        print("secret in a print")
+        print("secret in a print to errors", file=sys.stderr)
+        os.write(1, b"secret beneath")
+        os.write(2, b"secret beneath errors")
+        self.stream.write("secret in an old stream")
+        return np.zeros(len(x), dtype=np.int64)
+
+
+class TalkativeFactory:
+    def make(self, seed: int) -> Talkative:
+        return Talkative(sys.__stdout__)
+
+
+def test_what_a_teacher_prints_is_not_seen(
+    frame: pd.DataFrame, queries: np.ndarray, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = sys.stdout, sys.stderr
+    print("before")
+    plan = Course(make_domain(), CLASSES, Sharding(8), TalkativeFactory())
+    assert count(frame, queries, plan).sum() == 8 * len(queries)
+    assert (sys.stdout, sys.stderr) == before
+    print("after")
+    os.write(2, b"beneath, after")
+    seen = capfd.readouterr()
+    assert "secret" not in seen.out + seen.err
+    assert seen.out == "before\nafter\n"
+    assert seen.err == "beneath, after"
+
+
+def test_threads_are_silent_until_the_last_one_is_done(capfd: pytest.CaptureFixture[str]) -> None:
+    silence, inside, go = Silence(), threading.Barrier(2), threading.Event()
+
+    def work() -> None:
+        with silence:
+            inside.wait(10)
+            go.wait(10)
+            os.write(1, b"secret")
+
+    thread = threading.Thread(target=work)
+    with silence:
+        thread.start()
+        inside.wait(10)
+    os.write(1, b"secret too")  # the other one is still inside
+    go.set()
+    thread.join(10)
+    print("heard")
+    assert capfd.readouterr().out == "heard\n"
 
 
 def test_a_shard_with_one_class_votes_for_it(frame: pd.DataFrame, queries: np.ndarray) -> None:

@@ -1,10 +1,21 @@
 """Learners as black boxes: agreement with scikit-learn, the allow-list, weights that a LinearModel can publish."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from daskrado.errors import UsageError
-from daskrado.learners.black_box import ALLOWED, Linear, Logistic, OwnFactory, SklearnFactory, linear_weights
+from daskrado.learners.black_box import (
+    ALLOWED,
+    Linear,
+    Logistic,
+    ObjectFactory,
+    OwnFactory,
+    SklearnFactory,
+    linear_weights,
+)
+from daskrado.learners.dry_fit import dry_fit
 
 sklearn = pytest.importorskip("sklearn")
 
@@ -57,7 +68,9 @@ def test_three_classes_by_one_against_the_rest() -> None:
 
 def test_the_allow_list_is_the_door() -> None:
     for path in ALLOWED:
-        made = SklearnFactory(path).checked().make(7)
+        factory = SklearnFactory(path).checked()
+        dry_fit(factory, "teachers.learner", 4, 2.0, 3)  # every default learns
+        made = factory.make(7)
         assert hasattr(made, "fit")
         assert hasattr(made, "predict")
     for path in ("os.system", "sklearn.datasets.load_iris", "sklearn.pipeline.Pipeline"):
@@ -71,6 +84,8 @@ def test_the_allow_list_is_the_door() -> None:
         ({"depth": 3}, "unknown parameter 'depth'"),
         ({"max_depth": {"a": 1}}, "must be plain"),
         ({"ccp_alpha": float("nan")}, "finite"),
+        ({"verbose": 1}, "parameter 'verbose' is refused: what a teacher prints"),
+        ({"n_jobs": 2}, "parameter 'n_jobs' is refused"),
     ],
 )
 def test_bad_parameters_are_named(parameters: dict[str, object], message: str) -> None:
@@ -92,3 +107,45 @@ def test_scikit_learn_teachers_repeat_themselves_and_linear_ones_publish_weights
     with_intercept = SklearnFactory("sklearn.linear_model.LogisticRegression", {"fit_intercept": True}).checked()
     assert linear_weights(with_intercept.make(0).fit(x, y), 2) is None
     assert isinstance(OwnFactory("mean", 4, 2.0).make(1), Linear)
+
+
+class Picky:
+    """Learns only what it was told to."""
+
+    def __init__(self, mood: str = "good") -> None:
+        self.mood = mood
+
+    def fit(self, x: np.ndarray, y: np.ndarray) -> None:
+        if self.mood == "bad":
+            raise RuntimeError("not today")
+
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        return np.zeros(len(x) - (self.mood == "short"))
+
+
+@pytest.mark.parametrize(
+    ("factory", "message"),
+    [
+        (
+            ("linear_model.LogisticRegression", {"C": -1}),
+            r"teachers.learner: .*The 'C' parameter of LogisticRegression",
+        ),
+        (("linear_model.LogisticRegression", {"penalty": "l1"}), "got l1 penalty"),
+        (("linear_model.LogisticRegression", {"max_iter": -5}), "'max_iter' parameter"),
+        (("ensemble.RandomForestClassifier", {"n_estimators": 0}), "'n_estimators' parameter"),
+        (("naive_bayes.GaussianNB", {"priors": [0.5, 0.2, 0.3]}), "(?i)priors"),
+        (("neighbors.KNeighborsClassifier", {"n_neighbors": "five"}), "'n_neighbors' parameter"),
+        ("bad", "Picky does not learn .RuntimeError: not today"),
+        ("short", "Picky does not learn .ValueError"),
+    ],
+)
+def test_a_rehearsal_on_public_rows_finds_values_that_do_not_fit(factory: Any, message: str) -> None:
+    made = ObjectFactory(Picky(factory)) if isinstance(factory, str) else None
+    with pytest.raises(UsageError, match=message):
+        dry_fit(made or SklearnFactory(f"sklearn.{factory[0]}", factory[1]).checked(), "teachers.learner", 4, 2.0, 2)
+
+
+def test_a_rehearsal_lets_pass_what_learns() -> None:
+    dry_fit(ObjectFactory(Picky()), "learner", 4, 2.0, 2)
+    dry_fit(SklearnFactory("sklearn.neighbors.KNeighborsClassifier", {"n_neighbors": 500}), "learner", 4, 2.0, 2)
+    dry_fit(OwnFactory("logistic", 4, 2.0), "learner", 4, 2.0, 2)

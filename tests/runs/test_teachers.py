@@ -1,6 +1,7 @@
 """Teachers end to end: run, ask, adaptive sessions, label-private learning, estimated refusals, bad input."""
 
 import json
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,18 @@ from click.testing import CliRunner, Result
 import daskrado
 from daskrado.cli import cli
 from daskrado.errors import DaskradoError, DataError, UsageError
+from daskrado.learners.black_box import ObjectFactory
 from daskrado.models import LinearModel
+from daskrado.privacy.answers import answering
 from daskrado.privacy.ledger import Ledger, State
 from daskrado.runs.kinds import load_job
 from daskrado.runs.teachers.config import TeachersPipeline, load_teachers
-from daskrado.runs.teachers.student import load_student
+from daskrado.runs.teachers.plan import make_plan, plan_lines
+from daskrado.runs.teachers.report import report
+from daskrado.runs.teachers.student import load_student, train_student
 
 ROWS = 6000
+LOGISTIC = {"kind": "sklearn", "estimator": "sklearn.linear_model.LogisticRegression"}
 DOMAIN = {
     "label": {"column": "y", "positive": "yes", "negative": "no"},
     "id": "record",
@@ -273,12 +279,64 @@ def test_refusals_from_a_private_error_estimate(folder: Path, tmp_path: Path) ->
     entries = Ledger.open(tmp_path / "ledger.sqlite").entries("clinic")
     assert [entry.state for entry in entries] == [State.SPENT, State.SPENT]
     total = sum(entry.event.epsilon for entry in entries)  # type: ignore[union-attr]
-    assert 9.99 < total <= 10
+    assert total == 10
+    # What is published is what was done, not the plan for a single refusal.
+    sparse = answering("sparse_vector", load_teachers(wanted).terms(result.refusals))
+    assert result.refusals > 1
+    statement = result.plan.statement
+    assert statement.accountant.startswith(f"optimal composition of {result.refusals} sparse-vector instances, plus")
+    assert result.plan.forecast.margin == sparse.needed_margin(0.99)
+    assert f"by {result.plan.forecast.margin:,} votes of 600" in report(result)
+    planned = "\n".join(plan_lines(make_plan(load_teachers(wanted)), None))
+    assert "composition of 1 " not in planned
+    assert "<- chosen" in planned
     # A second run finds the estimate and all answers in the journal: the same student, at no cost.
     again = daskrado.run_teachers(wanted)
     assert again.error_rate == result.error_rate
     assert (again.labels == result.labels).all()
     assert len(Ledger.open(tmp_path / "ledger.sqlite").entries("clinic")) == 2
+
+
+@pytest.mark.parametrize(("epsilon", "share"), [(1.1, 0.1), (2.0, 1 / 3), (0.7, 0.3), (10.0, 0.2), (3.3, 0.7)])
+def test_the_two_charges_of_estimated_refusals_are_exactly_the_stated_epsilon_at_most(
+    folder: Path, tmp_path: Path, epsilon: float, share: float
+) -> None:
+    chosen = {"mechanism": "sparse_vector", "refusals": {"share": share}}
+    pipeline = load_teachers(content(folder, tmp_path, budget={"epsilon": epsilon}, answers=chosen))
+    assert pipeline.estimate_epsilon is not None
+    total = Fraction(repr(pipeline.answer_epsilon)) + Fraction(repr(pipeline.estimate_epsilon))
+    assert Fraction(repr(epsilon)) * (1 - Fraction(1, 10**15)) <= total <= Fraction(repr(epsilon))
+
+
+def test_a_plan_with_millions_of_queries(folder: Path, tmp_path: Path) -> None:
+    wanted = content(
+        folder,
+        tmp_path,
+        teachers={"count": 100_000},
+        answers={"queries": 4_000_000, "agreement": 0.9},
+    )
+    said = "\n".join(load_job(save(tmp_path, wanted)).plan_lines(None))
+    assert "sparse_vector is compared up to 10,000 refusals" in said
+    assert "<- chosen" in said
+    done = call(
+        *("teachers", "plan", "--teachers", "100000", "--queries", "4000000", "--epsilon", "3", "--delta", "1e-5")
+    )
+    assert done.exit_code == 0, done.output
+
+
+class Broken(Nearest):
+    """Fails on a few rows."""
+
+    def fit(self, x: np.ndarray, y: np.ndarray) -> None:
+        if len(x) < 100:
+            raise RuntimeError("too\nfew")
+
+
+def test_a_student_that_fails_on_the_answers_leaves_them_for_another(folder: Path, tmp_path: Path) -> None:
+    plan = make_plan(load_teachers(content(folder, tmp_path)))
+    x, labels = np.zeros((10, plan.pipeline.domain.width)), np.array([0, 1] * 5)
+    with pytest.raises(DataError, match=r"student.learner .*Broken fails .*RuntimeError: too few.*at no cost"):
+        train_student(ObjectFactory(Broken()), plan.pipeline.domain, ("no", "yes"), plan.statement, x, labels, "drop")
 
 
 @pytest.mark.parametrize("refused", ["drop", "coin"])
@@ -339,6 +397,8 @@ def test_a_unit_with_several_rows_reaches_as_many_teachers_unless_the_id_names_i
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"teachers": {"count": 1}}, r"teachers.count"),
     ({"teachers": {"learner": {"kind": "sklearn", "estimator": "os.system"}}}, "not on the allow-list"),
+    ({"teachers": {"learner": {**LOGISTIC, "parameters": {"C": -1}}}}, r"teachers.learner: .*The 'C' parameter"),
+    ({"student": {"learner": {**LOGISTIC, "parameters": {"C": -1}}}}, r"student.learner: .*The 'C' parameter"),
     ({"teachers": {"shard_by": "position"}}, "shift when a row is added or removed"),
     ({"protect": {"relation": "replace_one"}, "teachers": {"shard_by": "record"}}, "reach two shards"),
     ({"domain": {k: v for k, v in DOMAIN.items() if k != "id"} | {"id": None}}, "need the domain's id column"),

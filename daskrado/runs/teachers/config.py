@@ -14,6 +14,7 @@ from daskrado.errors import UsageError
 from daskrado.lake.shards import Sharding
 from daskrado.learners.black_box import ObjectFactory, OwnFactory, SklearnFactory
 from daskrado.privacy.answers import MAX_QUERIES, Name, Terms
+from daskrado.privacy.events import exact
 from daskrado.relations import Relation
 from daskrado.runs.pipeline import Budget, LakePipeline, LedgerConfig, Protect
 
@@ -166,15 +167,19 @@ class TeachersPipeline(LakePipeline):
     def estimate_epsilon(self) -> float | None:
         """What the private error estimate costs, where refusals are to be estimated."""
         if isinstance(self.answers.refusals, EstimatedRefusals):
-            return self.budget.epsilon * self.answers.refusals.share
+            return float(exact(self.budget.epsilon, "epsilon") * exact(self.answers.refusals.share, "share"))
         return None
 
     @property
     def answer_epsilon(self) -> float:
-        """What is left of epsilon for the answers, rounded down."""
+        """What is left of epsilon for the answers: the largest that, as the ledger reads it, fits exactly."""
         if self.estimate_epsilon is None:
             return self.budget.epsilon
-        return math.nextafter(self.budget.epsilon - self.estimate_epsilon, 0.0)
+        rest = exact(self.budget.epsilon, "epsilon") - exact(self.estimate_epsilon, "epsilon")
+        found = float(rest)
+        while exact(found, "epsilon") > rest:
+            found = math.nextafter(found, 0.0)
+        return found
 
     def terms(self, refusals: int | None = None) -> Terms:
         """The terms of the answers; ``refusals`` where they are estimated."""

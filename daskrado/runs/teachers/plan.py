@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from daskrado.bounds.teachers import (
     CONFIDENCE,
+    MOST_COMPARED,
     Forecast,
     compare,
     forecast,
@@ -16,9 +17,11 @@ from daskrado.bounds.teachers import (
     theorem_refusals,
 )
 from daskrado.errors import UsageError
+from daskrado.learners.dry_fit import dry_fit
 from daskrado.privacy.accountant import Event
 from daskrado.privacy.answers import Answering, Terms, answering
 from daskrado.privacy.ledger import Ledger
+from daskrado.privacy.sparse_vector import MAX_INSTANCES
 from daskrado.runs.charging import left_for, limit_line
 from daskrado.runs.teachers.config import Aside, EstimatedRefusals, Factory, TeachersPipeline
 from daskrado.statement import PrivacyStatement
@@ -31,7 +34,7 @@ class TeachersPlan:
     pipeline: TeachersPipeline
     factory: Factory
     student: Factory
-    mechanism: Answering  # calibrated for one refusal where refusals are still to be estimated
+    mechanism: Answering  # calibrated for one refusal until those to be estimated are known
     forecast: Forecast
     statement: PrivacyStatement
 
@@ -42,13 +45,35 @@ class TeachersPlan:
 
 
 def make_plan(pipeline: TeachersPipeline) -> TeachersPlan:
-    """Calibrate the answers and refuse a hopeless plan."""
+    """Calibrate the answers; refuse a hopeless plan, and learners that do not learn."""
     factory = pipeline.teachers.learner.factory(pipeline.domain)
     student = pipeline.student.learner.factory(pipeline.domain)
+    rehearse(pipeline, factory, "teachers.learner")
+    rehearse(pipeline, student, "student.learner")
     mechanism = answering(pipeline.answers.mechanism, pipeline.terms())
     refuse_if_hopeless(mechanism, pipeline.teachers.count, pipeline.answers.agreement)
     expected = forecast(mechanism, pipeline.teachers.count, pipeline.answers.agreement)
-    return TeachersPlan(pipeline, factory, student, mechanism, expected, _statement(pipeline, mechanism))
+    accountant = mechanism.accountant
+    if pipeline.estimate_epsilon is not None:
+        accountant = "optimal composition of as many sparse-vector instances as the teachers' error asks for"
+    statement = _statement(pipeline, mechanism, accountant)
+    return TeachersPlan(pipeline, factory, student, mechanism, expected, statement)
+
+
+def rehearse(pipeline: TeachersPipeline, factory: Factory, where: str) -> None:
+    """Refuse a learner, named by its place in the pipeline, that fails on synthetic rows."""
+    dry_fit(factory, where, pipeline.domain.width, pipeline.domain.norm_bound, len(pipeline.all_classes))
+
+
+def with_mechanism(plan: TeachersPlan, mechanism: Answering) -> TeachersPlan:
+    """The plan for the mechanism that is really used, once refusals were estimated."""
+    pipeline = plan.pipeline
+    return replace(
+        plan,
+        mechanism=mechanism,
+        forecast=forecast(mechanism, pipeline.teachers.count, pipeline.answers.agreement),
+        statement=_statement(pipeline, mechanism, mechanism.accountant),
+    )
 
 
 def with_refusals(pipeline: TeachersPipeline, error: float) -> int:
@@ -58,7 +83,7 @@ def with_refusals(pipeline: TeachersPipeline, error: float) -> int:
     """
     chosen = pipeline.answers.refusals
     assert isinstance(chosen, EstimatedRefusals)
-    wanted = theorem_refusals(error, pipeline.answers.queries, chosen.beta)
+    wanted = min(MAX_INSTANCES, theorem_refusals(error, pipeline.answers.queries, chosen.beta))
     low, high = 1, wanted
     while low < high:
         middle = (low + high + 1) // 2
@@ -67,7 +92,7 @@ def with_refusals(pipeline: TeachersPipeline, error: float) -> int:
     return low
 
 
-def _statement(pipeline: TeachersPipeline, mechanism: Answering) -> PrivacyStatement:
+def _statement(pipeline: TeachersPipeline, mechanism: Answering, accountant: str) -> PrivacyStatement:
     protect = pipeline.protect
     said = [
         f"a protected unit ({protect.unit}) has at most {protect.rows_per_unit} row(s) in the lake"
@@ -80,7 +105,6 @@ def _statement(pipeline: TeachersPipeline, mechanism: Answering) -> PrivacyState
     ]
     if pipeline.shard_by == "record":
         said.append("record ids do not depend on what the record holds")
-    accountant = mechanism.accountant
     if pipeline.estimate_epsilon is not None:
         accountant += f", plus epsilon {pipeline.estimate_epsilon:g} for the teachers' error"
     return PrivacyStatement(
@@ -107,7 +131,7 @@ def plan_lines(plan: TeachersPlan, ledger: Ledger | None) -> Iterator[str]:
     yield f"guarantee   {plan.statement.sentence()}"
     yield f"mechanism   {plan.statement.theorem}"
     yield f"cost        {plan.event}, once, for up to {pipeline.answers.queries:,} queries"
-    yield f"accountant  {plan.mechanism.accountant}"
+    yield f"accountant  {plan.statement.accountant}"
     if pipeline.estimate_epsilon is not None:
         yield f"cost        epsilon {pipeline.estimate_epsilon:g} for the teachers' error, from which refusals follow"
     refusals = None
@@ -125,14 +149,17 @@ def forecast_lines(terms: Terms, teachers: int, agreement: float, chosen: Foreca
     yield f"if {agreement:.0%} of {teachers:,} teachers agree, {terms.queries:,} queries, {terms.refusals} refusals:"
     yield f"  {'mechanism':<15}{'vote margin':>12}{'teachers':>10}{'unanimous':>11}{'answered':>10}{'right':>8}"
     rows: list[tuple[str, Forecast]] = [(one.name, one) for one in found]
-    if chosen is not None and terms.published:
-        rows.append(("as_published", chosen))
+    mine = None if chosen is None else "as_published" if terms.published else chosen.name
+    if chosen is not None and mine is not None and mine not in dict(rows):
+        rows.append((mine, chosen))
     for name, one in rows:
-        mark = " <- chosen" if chosen is not None and one == chosen else ""
+        mark = " <- chosen" if name == mine else ""
         yield (
             f"  {name:<15}{one.margin:>12,}{one.teachers:>10,}{one.unanimous:>11.3f}{one.answered:>10.3f}"
             f"{one.right:>8.3f}{mark}"
         )
+    if terms.refusals > MOST_COMPARED:
+        yield f"  sparse_vector is compared up to {MOST_COMPARED:,} refusals"
     prescribed = published_teachers(terms.queries, terms.refusals, terms.epsilon, terms.delta)
     yield f"  the paper's constants prescribe {prescribed:,} teachers"
     yield f"best        {found[0].name}: {found[0].right:.1%} of the queries get the teachers' answer"

@@ -31,7 +31,7 @@ from daskrado.runs.charging import Clock, budget_facts, opened_ledger, set_first
 from daskrado.runs.journal import Journal
 from daskrado.runs.pipeline_job import Progress
 from daskrado.runs.teachers.config import Aside, TeachersPipeline
-from daskrado.runs.teachers.plan import TeachersPlan, check_rows, make_plan, with_refusals
+from daskrado.runs.teachers.plan import TeachersPlan, check_rows, make_plan, rehearse, with_mechanism, with_refusals
 
 _ROLE = "answers"
 
@@ -120,7 +120,9 @@ class Session:
         pipeline = self.plan.pipeline
         self.error_rate = error
         terms = pipeline.terms(with_refusals(pipeline, error))
-        self.engine.use(answering(pipeline.answers.mechanism, terms, self.engine.state_path))
+        mechanism = answering(pipeline.answers.mechanism, terms, self.engine.state_path)
+        self.engine.use(mechanism)
+        self.plan = with_mechanism(self.plan, mechanism)
 
     @property
     def run(self) -> str:
@@ -150,6 +152,7 @@ def open_session(
     plan, facts = make_plan(pipeline), pipeline.facts()
     if learner is not None:
         factory = ObjectFactory(learner)
+        rehearse(pipeline, factory, "learner")
         plan, facts = replace(plan, factory=factory), {**facts, "learner": factory.path}
     ledger = opened_ledger(ledger_path, pipeline.ledger) if account is None else account.ledger
     binary = pipeline.classes is None

@@ -72,10 +72,16 @@ def train_student(
             "ask other queries, or plan for more answers"
         )
     estimator = factory.make(0)
-    estimator.fit(x[kept], y[kept])
+    name = factory.kind if isinstance(factory, OwnFactory) else factory.path
+    try:
+        estimator.fit(x[kept], y[kept])
+    except Exception as error:  # whatever a black box raises; queries and answers are public, and so is its text
+        raise DataError(
+            f"student.learner {name} fails on the {int(kept.sum())} private answers ({type(error).__name__}: "
+            f"{' '.join(str(error).split())}); they are kept: another student.learner learns from them at no cost"
+        ) from error
     weights = linear_weights(estimator, len(classes))
     details = {"student_of": "private answers of teachers", "queries": int(kept.sum())}
-    name = factory.kind if isinstance(factory, OwnFactory) else factory.path
     model = None if weights is None else LinearModel(domain, weights, statement, name, details)
     return Student(estimator, model, classes, int(kept.sum()))
 
