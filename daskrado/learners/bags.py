@@ -103,7 +103,9 @@ def similarity(bags: Bags, kind: Literal["gaussian", "association"], sigma: floa
     * gaussian: exp(-|b_j - b_k| / sigma) of the bag means; sigma is by default the median distance of a bag to its
       nearest other bag;
     * association: 1 / (1 + A_jk / A_jj) + 1 / (1 + A_jk / A_kk), A_jk the sum of squared distances between the
-      rows of the two bags: the normalised association of spectral clustering, from sums alone.
+      rows of the two bags: the normalised association of spectral clustering, from sums alone. At a distance D of
+      the bag means and a spread v within each it is 1 / (1 + D^2 / 4v), which falls slowly: where bags overlap, every
+      bag stays a neighbour of every other, and the Laplacian Mean Map stays close to Mean Map.
 
     Reference
         Patrini, Nock, Rivera and Caetano (2014), section 3.

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from daskrado.errors import DataError, UsageError
-from daskrado.learners.bags import Bags, laplacian_mean_map, mean_map, similarity
+from daskrado.learners.bags import Bags, check_sizes, laplacian_mean_map, mean_map, similarity
 from daskrado.learners.supervision import FlipRates, LabelledSums, complete, estimated_rates, missing, noisy
 
 
@@ -160,6 +160,22 @@ def test_laplacian_beats_mean_map_where_homogeneity_fails():
     assert np.median(ratios) < 0.15
 
 
+def test_association_falls_slowly_with_distance_and_stays_close_to_mean_map():
+    """Bags of equal spread v (per row) at a distance D: 1 / (1 + D^2 / 4v), so that no bag is ever left out."""
+    corners = np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])  # spread 1 about their mean
+    for distance in (0.0, 1.0, 4.0):
+        x = np.concatenate([corners, corners + np.array([distance, 0.0])])
+        bags = bags_of(x, np.tile([1.0, -1.0], 4), np.repeat([0, 1], 4), 2)
+        assert similarity(bags, "association")[0, 1] == pytest.approx(1 / (1 + distance**2 / 4))
+    ratios = []
+    for seed in range(10):
+        x, y, bag = regions(400, seed)
+        oracle, bags = (y[:, None] * x).mean(axis=0), bags_of(x, y, bag, 20)
+        found = laplacian_mean_map(bags, similarity(bags, "association"), gamma=0.1)
+        ratios.append(np.linalg.norm(found - oracle) / np.linalg.norm(mean_map(bags) - oracle))
+    assert 0.7 < np.median(ratios) < 1.1  # the README says so
+
+
 def test_laplacian_solves_its_own_objective():
     """Against a generic optimiser on the objective of Patrini et al. (2014), equation 8."""
     from scipy import optimize
@@ -209,6 +225,13 @@ def test_bad_bags():
     with pytest.raises(DataError, match=r"proportion 0\.333333"):
         same.check_rank(["age", "intercept"])
     bags_of(x, np.array([1, -1, -1, 1, 1, -1.0]), bag, 2).check_rank(["age", "intercept"])
+    for gap, refused in ((1e-2, False), (1e-3, False), (1e-5, True), (1e-8, True)):
+        near = Bags(same.sums, same.rows, None, np.array([0.5, 0.5 + gap]))
+        # two rows (p, 1 - p): singular values sqrt(1 + ...) and, to first order, the gap itself
+        assert near.condition == pytest.approx(1 / gap, rel=0.02)
+        assert (near.indistinct(["age", "intercept"]) is not None) is refused
+    with pytest.raises(DataError, match=r"1 of 2 bags have no rows \(b\)"):
+        check_sizes(np.array([3.0, 0.0]), ["a", "b"])
     with pytest.raises(UsageError, match="1 of 2 proportions"):
         Bags(one_label.sums, one_label.rows, None, np.array([0.5, 1.2]))
     with pytest.raises(UsageError, match="proportions"):
