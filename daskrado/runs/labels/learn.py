@@ -94,10 +94,8 @@ def loosest_means(width: int, lattice: Lattice, groups: Groups | None = None) ->
 def label_mechanism(
     name: str, statistic: Statistic, lattice: Lattice, rows_per_unit: int, epsilon: float, delta: float
 ) -> Mechanism:
-    """The mechanism for a statistic of labels; one whose noise cannot be drawn is refused here, before it costs."""
-    chosen = mechanism(name, Target(statistic, lattice, Relation.LABEL_FLIP, rows_per_unit), epsilon, delta)
-    chosen.noise_std()
-    return chosen
+    """The mechanism for a statistic of labels."""
+    return mechanism(name, Target(statistic, lattice, Relation.LABEL_FLIP, rows_per_unit), epsilon, delta)
 
 
 def label_statement(
