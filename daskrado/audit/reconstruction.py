@@ -93,8 +93,8 @@ def spannable(domain: Domain, rados: Matrix, columns: NDArray[np.intp] | None = 
     """The dimension that rows of a Domain can span over the columns in use, among ``columns`` if given.
 
     Columns that are 0 in every rado belong to values that no row has, and are not in use. The one-hot columns of a
-    feature sum to 1 in every row, and the intercept is a constant too, as is a column that is proportional to it in
-    every rado: each such tie between the columns costs a dimension.
+    feature sum to 1 in every row, and the intercept is a constant too, as is a column that is proportional to such a
+    constant in every rado: each such tie between the columns costs a dimension.
     """
     used = np.abs(rados).max(axis=0) > 0
     if columns is not None:
@@ -107,13 +107,13 @@ def spannable(domain: Domain, rados: Matrix, columns: NDArray[np.intp] | None = 
             if group != [name]:
                 ones.append(np.isin(names, group).astype(np.float64))
     if domain.intercept:
-        constant = rados[:, -1]
         ones.append(np.eye(len(names))[-1] / domain.intercept)
-        size = float(constant @ constant)
-        for k in np.flatnonzero(used[:-1]) if size else ():
-            factor = float(rados[:, k] @ constant) / size
-            if factor and np.abs(rados[:, k] - factor * constant).max() <= 1e-12 * np.abs(rados[:, k]).max():
-                ones.append(np.eye(len(names))[k] / (factor * domain.intercept))
+    constant = rados @ ones[-1] if ones else np.zeros(len(rados))
+    size = float(constant @ constant)
+    for k in np.flatnonzero(used) if size else ():
+        factor = float(rados[:, k] @ constant) / size
+        if factor and np.abs(rados[:, k] - factor * constant).max() <= 1e-12 * np.abs(rados[:, k]).max():
+            ones.append(np.eye(len(names))[k] / factor)
     ties = np.array([one - ones[-1] for one in ones[:-1]])[:, used] if len(ones) > 1 else np.zeros((0, 1))
     return int(used.sum()) - (int(np.linalg.matrix_rank(ties)) if ties.size else 0)
 

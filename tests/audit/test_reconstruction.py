@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from daskrado.audit.reconstruction import (
@@ -12,8 +13,12 @@ from daskrado.audit.reconstruction import (
     recoverable,
     solve_signatures,
     span_test,
+    spannable,
 )
+from daskrado.domain import Domain, parse
+from daskrado.encoding import encode_table
 from daskrado.errors import UsageError
+from daskrado.lattice import Lattice
 from daskrado.statistics import HadamardRados, Rows
 from daskrado.statistics.rados import rados_from_sketch
 
@@ -54,6 +59,41 @@ def test_the_span_test_tells_members_from_strangers_without_any_signature() -> N
     assert test.residuals[20:].min() > 0.3
     full = span_test(edges_of(60, 5), strangers[:, :5])
     assert not full.applies
+
+
+ONE_HOT = {
+    "ward": {"kind": "categorical", "values": ["a", "b", "c"]},
+    "visits": {"kind": "numeric", "lower": 0, "upper": 30, "bins": [1, 5], "nulls": {"fill": 2}},
+    "sex": {"kind": "categorical", "values": ["f", "m"], "other": False},
+    "dose": {"kind": "numeric", "lower": 0, "upper": 7},
+    "flag": {"kind": "boolean"},
+}
+
+
+@pytest.mark.parametrize("intercept", [0.0, 1.0])
+@pytest.mark.parametrize("wards", ["abz", "ab", "a"])
+@pytest.mark.parametrize("flags", [(True, False), (True,), (False,)])
+def test_rows_of_a_domain_span_what_is_said_and_no_more(
+    intercept: float, wards: str, flags: tuple[bool, ...]
+) -> None:
+    """Against the rank of 400 random rows, clipped and on the grid, and of 60 of their rados."""
+    label = {"column": "y", "positive": 1, "negative": 0}
+    content = {"label": label, "columns": ONE_HOT, "norm_bound": 1.5, "intercept": intercept}
+    domain, draw = parse(Domain, content, "here"), np.random.default_rng(5)
+    columns = {
+        "ward": draw.choice(list(wards), 400),
+        "visits": pa.array(draw.integers(0, 31, 400), mask=draw.random(400) < 0.2),
+        "sex": draw.choice(["f", "m"], 400),
+        "dose": draw.uniform(0, 7, 400),
+        "flag": draw.choice(flags, 400).astype(bool),
+    }
+    table = encode_table(domain, pa.table(columns), label=False)
+    rows = Lattice(1.5, 20).quantise(table.block(0, 400, np.empty((400, domain.width), order="F")))
+    edges = rows * draw.choice([-1.0, 1.0], 400)[:, None]
+    rados = (draw.random((60, 400)) < 0.5).astype(float) @ edges
+    rank = int(np.linalg.matrix_rank(edges))
+    assert span_test(rados, edges).rank == rank
+    assert spannable(domain, rados) == rank
 
 
 def test_hadamard_rados_invert_and_lone_examples_are_read_off() -> None:

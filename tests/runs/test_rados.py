@@ -299,8 +299,16 @@ def test_what_fails_before_the_draw_costs_nothing(clinic: Clinic, tmp_path: Path
 def test_a_set_whose_noise_cannot_be_drawn_costs_the_others_nothing(clinic: Clinic, own_ledger: Path) -> None:
     drawn = {"name": "a", "kind": "uniform", "count": 8, "protect": RO, "budget": {"epsilon": 1.0}}
     huge = {**drawn, "name": "b", "count": 4096, "budget": {"epsilon": 1e-6}}
-    with pytest.raises(UsageError, match="uniform_rados, block rados: the noise scale must be above 0 and at most"):
-        make_rados(pipeline(*clinic(), [drawn, huge]), write=False)
+    for broken, message in (
+        (huge, "uniform_rados, block rados: the noise scale must be above 0 and at most"),
+        (
+            {**SETS[3], "budget": {"epsilon": 1e-300}},
+            "set 'rr': epsilon 5e-301 for each feature and row is too small",
+        ),
+        ({**SETS[1], "keep_epsilon": 1e-308}, "keep_epsilon: input should be greater than"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            make_rados(pipeline(*clinic(), [drawn, broken]), write=False)
     assert not own_ledger.exists()
 
 

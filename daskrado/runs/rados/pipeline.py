@@ -29,7 +29,10 @@ class _Set(Frozen):
     count: int = _COUNT
     learn: Annotated[RadoBoostChoice | MomentsChoice | NewtonChoice, Field(discriminator="kind")] | None = None
     keep_epsilon: float | None = Field(
-        default=None, gt=0, le=50, description="budget of a charged choice among RadoBoost's rounds by training error"
+        default=None,
+        ge=1e-9,
+        le=50,
+        description="budget of a charged choice among RadoBoost's rounds by training error",
     )
 
     @model_validator(mode="after")

@@ -39,6 +39,7 @@ from daskrado.statistics.row_noise import MOST_SCALE, TABLE_ERROR
 from daskrado.statistics.window import Window
 
 FINEST_EDGES = 20  # bits of the grid of noisy edges, where the sampler would allow more: as for other sets
+LEAST_RESPONSE = 1e-9
 EDGE_THEOREM = "discrete Gaussian noise on every edge vector (Canonne, Kamath and Steinke 2020), then post-processing"
 RESPONSE_THEOREM = "randomised response on the named columns (Warner 1965), then post-processing"
 
@@ -174,6 +175,11 @@ def _randomised(
     item: RandomisedSet, base: Statistic, columns: tuple[int, ...], lattice: Lattice, protect: Protect
 ) -> SetPlan:
     each = item.budget.epsilon / (len(columns) * protect.rows_per_unit)
+    if each < LEAST_RESPONSE:  # the columns are divided by about half of it, which must leave finite numbers
+        raise UsageError(
+            f"set {item.name!r}: epsilon {each:.3g} for each feature and row is too small for randomised response, "
+            f"at least {LEAST_RESPONSE:g}"
+        )
     statistic = RandomisedRados(base.width, base, columns, each)
     event = PureEvent(item.budget.epsilon)
     told = _statement(protect, item.budget, [event], "randomised response", RESPONSE_THEOREM, False)
