@@ -32,6 +32,9 @@ __all__ = ["CHUNK_ROWS", "Partial", "Passes", "Share", "collect", "open_passes"]
 
 FAN_IN = 8
 RETRIES = 3
+ROOMY = (
+    1 << 30
+)  # the compiler of inner loops takes an eighth of this of a worker's memory: a smaller one goes without
 
 Progress = Callable[[int, int], None]
 
@@ -135,7 +138,7 @@ def open_passes(
     """
     statistic = _Nothing(domain.width)
     records = seeded and domain.id is not None if by_record is None else by_record
-    compiled = lake.rows * domain.width >= REPAID_CELLS
+    compiled = lake.rows * domain.width >= REPAID_CELLS and _least_limit(client) >= ROOMY
     job = Job(statistic, domain, lattice, secrets.token_hex(8), by_record=records, seeded=seeded, compiled=compiled)
     if placed:
         job = replace(job, rows=lake.rows)
@@ -376,5 +379,12 @@ def _memory(client: Client | None) -> int:
         import psutil
 
         return int(0.4 * psutil.virtual_memory().available)
+    return int(0.4 * _least_limit(client))
+
+
+def _least_limit(client: Client | None) -> int:
+    """Bytes that the smallest worker may have."""
+    if client is None:
+        return ROOMY
     limits = [worker["memory_limit"] for worker in client.scheduler_info(n_workers=-1)["workers"].values()]
-    return int(0.4 * min((limit for limit in limits if limit), default=1 << 30))
+    return int(min((limit for limit in limits if limit), default=ROOMY))
