@@ -63,6 +63,20 @@ def bench_erm(rows: int, features: int, as_json: bool) -> None:
     _show(erm_figures(rows, features), as_json)
 
 
+@bench.command("teachers")
+@click.option("--rows", type=click.IntRange(1000), default=2_000_000, show_default=True)
+@click.option("--features", type=click.IntRange(1), default=28, show_default=True)
+@click.option("--teachers", type=click.IntRange(2), default=10_000, show_default=True)
+@click.option("--learner", type=click.Choice(["logistic", "moments", "mean"]), default="moments", show_default=True)
+@click.option("--workers", type=click.IntRange(1), default=2, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout and nothing else.")
+def bench_teachers(rows: int, features: int, teachers: int, learner: str, workers: int, as_json: bool) -> None:
+    """Train teachers on a quarter of the rows and on all of them: seconds, and memory of a worker."""
+    from daskrado.runs.bench_teachers import teachers_figures
+
+    _show(teachers_figures(rows, features, teachers, learner=learner, workers=workers), as_json)
+
+
 def _show(figures: Mapping[str, Any], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(figures))

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from daskrado.errors import ClusterError, DataError
 from daskrado.lake.collect import FAN_IN, RETRIES, Progress, is_delayed, without_delayed
 from daskrado.lake.scan import Lake
-from daskrado.lake.shards import LabelledRows
 from daskrado.lake.teachers import (
+    AsideRows,
     Course,
     Trained,
     add_ballots,
@@ -29,7 +29,6 @@ from daskrado.lake.teachers import (
     train_group,
     vote,
 )
-from daskrado.statistics.rados import mix
 from daskrado.statistics.votes import Votes
 
 WAVE_BYTES = 64 << 20  # encoded rows that a worker may hold between reading and training
@@ -221,10 +220,10 @@ def _check_rows(found: int, course: Course, lake: Lake) -> None:
         raise DataError("the lake changed while it was read: its rows are not those of its footers")
 
 
-def rows_aside(course: Course, lake: Lake, limit: int, *, client: Client | None = None) -> NDArray[np.float64]:
-    """Features of at most ``limit`` rows kept aside, in hash order. Their labels are dropped where they are read.
+def rows_aside(course: Course, lake: Lake, limit: int, *, client: Client | None = None) -> AsideRows:
+    """At most ``limit`` rows kept aside, in hash order. Their labels are dropped where they are read.
 
-    Only for a relation under which features are public.
+    Only for a relation under which features, and so the positions of rows, are public.
     """
     if client is None:
         found = [
@@ -250,9 +249,7 @@ def rows_aside(course: Course, lake: Lake, limit: int, *, client: Client | None 
     problems = [part for part in found if isinstance(part, str)]
     if problems:
         _complain(problems)
-    rows = LabelledRows.joined([part for part in found if isinstance(part, LabelledRows)], course.domain.width)
-    ranks = np.argsort(mix(rows.order), kind="stable")[:limit]
-    return rows.x[ranks]
+    return AsideRows.first([part for part in found if isinstance(part, AsideRows)], course.domain.width, limit)
 
 
 def _silent(done: int, total: int) -> None:

@@ -202,15 +202,38 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-def pick_aside(course: Course, partition: Any, first: int, limit: int, content: Any) -> LabelledRows | str:
+@dataclass(frozen=True)
+class AsideRows:
+    """Features of rows that were kept aside, their order and their positions in the lake; no label. Public only where
+    features are.
+    """
+
+    x: NDArray[np.float64]
+    order: NDArray[np.uint64]
+    position: NDArray[np.int64]
+
+    def __repr__(self) -> str:
+        return f"<AsideRows of width {self.x.shape[1]}>"
+
+    @classmethod
+    def first(cls, parts: Sequence[AsideRows], width: int, limit: int) -> AsideRows:
+        """At most ``limit`` rows of some parts, in hash order: the same for any partitioning of the lake."""
+        none = cls(np.empty((0, width)), np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.int64))
+        held = [none, *parts]
+        order, position = (np.concatenate([getattr(p, name) for p in held]) for name in ("order", "position"))
+        ranks = np.lexsort((position, mix(order)))[:limit]
+        return cls(np.concatenate([p.x for p in held])[ranks], order[ranks], position[ranks])
+
+
+def pick_aside(course: Course, partition: Any, first: int, limit: int, content: Any) -> AsideRows | str:
     """At most ``limit`` rows of a partition that were kept aside, their labels dropped."""
-    kept: list[LabelledRows] = []
+    kept: list[AsideRows] = []
+    at = first
     try:
         for block in read_rows(course.domain, course.classes, course.sharding, partition, first, content):
-            mine = block.where(block.shard == ASIDE)
-            kept.append(LabelledRows(mine.x, np.zeros_like(mine.y), mine.shard, mine.order))
+            mine = np.flatnonzero(block.shard == ASIDE)
+            kept.append(AsideRows(block.x[mine], block.order[mine], at + mine))
+            at += len(block.shard)
     except DataError as error:
         return str(error)
-    rows = LabelledRows.joined(kept, course.domain.width)
-    ranks = np.sort(np.argsort(mix(rows.order), kind="stable")[:limit])
-    return LabelledRows(rows.x[ranks], rows.y[ranks], rows.shard[ranks], rows.order[ranks])
+    return AsideRows.first(kept, course.domain.width, limit)

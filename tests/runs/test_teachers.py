@@ -258,6 +258,11 @@ def test_label_private_learning_asks_about_rows_of_the_lake_itself(folder: Path,
     result = daskrado.run_teachers(wanted)
     assert len(result.labels) == 300
     assert result.plan.statement.relation == daskrado.Relation.LABEL_FLIP
+    # Answers can be joined to the lake's rows, in the order of its files.
+    assert result.answers.column_names == ["row", "answer", "state"]
+    truth = draw_rows(ROWS, 1)["y"].iloc[result.answers["row"].to_numpy()].to_numpy()
+    assert len(set(result.answers["row"].to_pylist())) == 300
+    assert (result.answers["answer"].to_pandas().to_numpy() == truth).mean() > 0.9
     assert result.student.model is not None
     assert accuracy(result.student.model) > 0.93
     with pytest.raises(UsageError, match="only under relation label_flip"):

@@ -77,8 +77,10 @@ def _answered(pipeline: TeachersPipeline, account: Account, progress: Progress |
     table = None if is_label_private(pipeline) else read_queries(pipeline, pipeline.queries)
     with open_session(pipeline, progress=progress, account=account) as session:
         if table is None:
-            x = session.aside()
-            table = pa.table({"query": np.arange(len(x))})
+            aside = session.aside()
+            x = aside.x
+            # By which answers are joined to rows: counted from 0 over the lake's files in the order of their names.
+            table = pa.table({"row": aside.position})
         else:
             x = encode_queries(pipeline.domain, table)
         labels = session.answer(x)

@@ -22,7 +22,7 @@ from daskrado.errors import DataError
 from daskrado.lake.ensemble import Ensemble, rows_aside, train
 from daskrado.lake.scan import Lake, open_lake
 from daskrado.lake.shards import encode_queries
-from daskrado.lake.teachers import ERROR_UNIT, Course
+from daskrado.lake.teachers import ERROR_UNIT, AsideRows, Course
 from daskrado.learners.black_box import ObjectFactory
 from daskrado.privacy.answers import answering
 from daskrado.privacy.vote_engine import NEXT_ENGINE, Owner, VoteEngine, open_engine
@@ -88,8 +88,8 @@ class Session:
         classes = self.plan.pipeline.all_classes
         return [classes[label] if label >= 0 else None for label in labels.tolist()]
 
-    def aside(self) -> NDArray[np.float64]:
-        """The label-private queries: features of rows kept aside, at most as many as the engine answers."""
+    def aside(self) -> AsideRows:
+        """The label-private queries: rows kept aside, without labels, at most as many as the engine answers."""
         with self.clock("aside"):
             return rows_aside(self._course(), self._lake, self.plan.pipeline.answers.queries, client=self._client)
 
