@@ -14,13 +14,13 @@ from daskrado.runs.bench_teachers import teachers_figures
 @pytest.mark.cluster
 def test_memory_of_a_worker_that_trains_is_flat_while_the_lake_grows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Within 15 %, in waves that are small enough for this lake to need several."""
-    monkeypatch.setattr(ensemble, "WAVE_BYTES", 4 << 20)
+    monkeypatch.setattr(ensemble, "WAVE_BYTES", 1 << 20)
     done = CliRunner().invoke(
-        cli, ["bench", "teachers", "--rows", "60000", "--teachers", "200", "--workers", "1", "--json"]
+        cli, ["bench", "teachers", "--rows", "16000", "--teachers", "100", "--workers", "1", "--json"]
     )
     assert done.exit_code == 0, done.output
     figures = json.loads(done.output)
-    assert (figures["rows"], figures["teachers"], figures["features"]) == (60_000, 200, 28)
+    assert (figures["rows"], figures["teachers"], figures["features"]) == (16_000, 100, 28)
     peaks = figures["worker_peak_mb"]
     assert figures["growth"] == pytest.approx(peaks["full"] / peaks["quarter"], abs=1e-3)
     assert 50 < peaks["quarter"] < 600
