@@ -58,6 +58,9 @@ class RiskSum(Additive):
             value += float(values.sum())
             gradient += (slopes * y) @ x
             if self.second:
+                bent = np.flatnonzero(curvatures)
+                if 2 * len(bent) < len(y):  # a hinge is straight for most rows, once it is learned
+                    x, curvatures = x[bent], curvatures[bent]
                 scaled = x * np.sqrt(curvatures)[:, None]
                 hessian += scaled.T @ scaled
         counts = [float(len(rows.y)), float((rows.y > 0).sum()), value]
