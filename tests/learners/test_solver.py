@@ -157,3 +157,23 @@ def test_without_a_minimiser_the_solver_stops_uncertified() -> None:
         found = minimise(Objective(Logistic(), 0.0, 60), passes, 1e-300, max_passes=25)
     assert not found.certified
     assert np.isfinite(found.weights).all()
+
+
+@pytest.mark.parametrize("loss", [Huber(0.5), Logistic()], ids=lambda loss: loss.name)
+@pytest.mark.parametrize("length", [0.0, 1.2, 30.0])
+def test_gradient_and_hessian_are_the_naive_sums_however_few_rows_are_bent(loss: Loss, length: float) -> None:
+    """Row by row in plain Python; at length 0 no row of a hinge is bent, at 30 few are."""
+    from daskrado.statistics.base import Rows
+    from daskrado.statistics.risk import RiskSum
+
+    draw = np.random.default_rng(2)
+    x, y = draw.normal(size=(5000, 3)), np.where(draw.random(5000) < 0.5, 1, -1).astype(np.int8)
+    weights = length * np.array([0.6, -0.8, 0.1])
+    found = RiskSum(3, loss, weights).partial(Rows(np.asfortranarray(x), y))
+    margins = y * (x @ weights)
+    slopes, bends = loss.slope(margins), loss.curvature(margins)
+    assert found[3:6] == pytest.approx(sum(s * yi * row for s, yi, row in zip(slopes, y, x, strict=True)), abs=1e-9)
+    hessian = sum(b * np.outer(row, row) for b, row in zip(bends, x, strict=True))
+    assert found[6:].reshape(3, 3) == pytest.approx(hessian, abs=1e-9)
+    if loss.name == "huber" and length != 1.2:
+        assert (bends > 0).mean() < 0.5
