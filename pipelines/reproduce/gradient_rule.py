@@ -2,8 +2,8 @@
 
 python pipelines/reproduce/gradient_rule.py --json [--bins]
 
-For each table, epsilon and value of the constant: mean test error, and how far that is above the best value's. GOOD_NORM
-is the value with the least mean excess over the three learners. Adult is left out.
+For each table, epsilon and value of the constant: mean test error, and how far that is above the best value's.
+GOOD_NORM is the value with the least mean excess over the three learners. Adult is left out.
 """
 
 from __future__ import annotations
