@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from daskrado.errors import LedgerError, UsageError
 from daskrado.models import write_text
+from daskrado.privacy.answer_journal import sync_folder
 from daskrado.privacy.ledger import Ledger, LedgerEntry, State
 from daskrado.runs.pipeline import default_ledger
 
@@ -117,7 +118,7 @@ class Journal:
             part.rename(drawing)
         else:
             drawing.touch(mode=0o600)
-        _sync(self.folder)
+        sync_folder(self.folder)
 
     def begun(self, name: str) -> bool:
         """Whether the draw may have happened and was not kept."""
@@ -126,7 +127,7 @@ class Journal:
     def done(self, name: str) -> None:
         """The draw is kept by an engine of its own."""
         self._path(name, "drawing").unlink()
-        _sync(self.folder)
+        sync_folder(self.folder)
 
     def keep(self, name: str, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Write what was drawn, whole or not at all."""
@@ -137,7 +138,7 @@ class Journal:
             file.flush()
             os.fsync(file.fileno())
         drawing.rename(self._path(name, "npz"))
-        _sync(self.folder)
+        sync_folder(self.folder)
 
     def kept(self, name: str) -> Arrays | None:
         """What was drawn under this name, or None."""
@@ -158,7 +159,7 @@ class Journal:
         if not path.exists():
             write_text(path, secrets.token_hex(32))
             path.chmod(0o600)
-            _sync(self.folder)
+            sync_folder(self.folder)
         return bytes.fromhex(path.read_text(encoding="ascii"))
 
     def place(self, name: str) -> Path:
@@ -193,7 +194,7 @@ class Journal:
 
     def _write(self) -> None:
         write_text(self.folder / "run.json", json.dumps(self.content))
-        _sync(self.folder)
+        sync_folder(self.folder)
 
 
 def journal_folder(ledger: Ledger) -> Path:
@@ -269,11 +270,3 @@ def _no_room(folder: Path, error: OSError) -> LedgerError:
     return LedgerError(
         f"{folder.parent}: no room for the run's journal ({error.strerror or error}); nothing was debited"
     )
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
