@@ -106,10 +106,15 @@ def states(ledger: Path) -> list[tuple[str, str]]:
         return [(str(entry.relation), str(entry.state)) for entry in opened.entries()]
 
 
+def unplotted(figure: Any, to: Any, **options: Any) -> None:
+    """Plots are drawn by the command line's test; elsewhere they would take most of the time."""
+    del figure, options
+    to.write("<svg></svg>")
+
+
 @pytest.fixture
 def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plots are drawn in other tests; here they would take most of the time."""
-    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda self, to, **_: to.write("<svg></svg>"))
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", unplotted)
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +122,9 @@ def everything(clinic: Clinic, tmp_path_factory: pytest.TempPathFactory) -> tupl
     folder = tmp_path_factory.mktemp("rados")
     job = pipeline(*clinic(), SETS, output=str(folder / "out"))
     ledger = folder / "ledger.sqlite"
-    return folder / "out", make_rados(job, ledger_path=ledger), ledger
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("matplotlib.figure.Figure.savefig", unplotted)
+        return folder / "out", make_rados(job, ledger_path=ledger), ledger
 
 
 def test_every_set_carries_a_statement_of_its_kind(everything: tuple[Path, RadosResult, Path]) -> None:
