@@ -249,24 +249,22 @@ def test_killed_at_a_later_draw_the_run_is_refused(
     assert states(own_ledger) == ["spent"]
 
 
+def row_noise(ward: tuple[Path, Path], tmp_path: Path) -> Path:
+    """A pipeline of two sets whose noise is on rows."""
+    edges = {"name": "e", "kind": "noisy_edges", "count": 8, "protect": PATIENT}
+    answers = {"name": "r", "kind": "randomised_response", "features": ["smoker"], "unit": "u"}
+    sets = [{**edges, "budget": {"epsilon": 2.0, "delta": 1e-6}}, {**answers, "budget": {"epsilon": 1.0}}]
+    content = {"kind": "rados", "sets": sets, "dataset": "ward", "lake": "lake", "domain": str(ward[1])}
+    content |= {"output": str(tmp_path / "out"), "ledger": {"first_limit": {"epsilon": 40, "delta": 1e-5}}}
+    (tmp_path / "r.yaml").write_text(yaml.safe_dump(content))
+    return tmp_path / "r.yaml"
+
+
 def test_noise_on_rows_is_repeated_from_its_key_not_drawn_again(
     ward: tuple[Path, Path], killed: Killed, own_ledger: Path, tmp_path: Path
 ) -> None:
     """Its grant is spent before it is released. Killed later, the same key gives the same rados, to the bit."""
-    sets = [
-        {
-            "name": "e",
-            "kind": "noisy_edges",
-            "count": 8,
-            "protect": PATIENT,
-            "budget": {"epsilon": 2.0, "delta": 1e-6},
-        },
-        {"name": "r", "kind": "randomised_response", "features": ["smoker"], "unit": "u", "budget": {"epsilon": 1.0}},
-    ]
-    content = {"kind": "rados", "sets": sets, "dataset": "ward", "lake": "lake", "domain": str(ward[1])}
-    content |= {"output": str(tmp_path / "out"), "ledger": {"first_limit": {"epsilon": 40, "delta": 1e-5}}}
-    (tmp_path / "r.yaml").write_text(yaml.safe_dump(content))
-    killed(program(tmp_path / "r.yaml", ward, publishing_into(tmp_path / "seen")))
+    killed(program(row_noise(ward, tmp_path), ward, publishing_into(tmp_path / "seen")))
     assert states(own_ledger) == ["spent", "spent"]
     (folder,) = own_ledger.with_name(own_ledger.name + ".runs").iterdir()
     assert {path.stat().st_mode & 0o777 for path in folder.glob("*.key")} == {0o600}
@@ -274,6 +272,18 @@ def test_noise_on_rows_is_repeated_from_its_key_not_drawn_again(
     resume(a_run(own_ledger))
     assert published(tmp_path / "out") == published(tmp_path / "seen")
     assert states(own_ledger) == ["spent", "spent"]
+    nothing_left(own_ledger, tmp_path)
+
+
+def test_noise_on_rows_that_was_summed_and_not_paid_for_is_released_under_the_same_grants(
+    ward: tuple[Path, Path], killed: Killed, own_ledger: Path, tmp_path: Path
+) -> None:
+    killed(program(row_noise(ward, tmp_path), ward, f"account.Account.spend = {KILL}"))
+    assert states(own_ledger) == ["reserved", "reserved"]
+    assert not (tmp_path / "out").exists()
+    resume(a_run(own_ledger))
+    assert states(own_ledger) == ["spent", "spent"]
+    assert len(published(tmp_path / "out")) == 2
     nothing_left(own_ledger, tmp_path)
 
 
