@@ -88,6 +88,8 @@ def check(connection: sqlite3.Connection, path: Path) -> None:
     """Refuse a database that is not a ledger of this version."""
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if application != APPLICATION_ID and _is_empty(connection):
+        raise LedgerError(f"no ledger at {path}: the file is empty, its making was cut off; nothing was debited")
     if application != APPLICATION_ID:
         raise LedgerError(f"{path} is not a daskrado ledger (it is another SQLite database)")
     if version != SCHEMA_VERSION:

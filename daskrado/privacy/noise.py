@@ -145,6 +145,11 @@ def check_scale(scale: float) -> None:
         raise UsageError(f"the noise scale must be above 0 and at most 2^52 grid steps, got {scale!r}")
 
 
+def get_ready() -> None:
+    """Load the samplers, ahead of a draw: a crash between spending and drawing loses the charge, so that is short."""
+    _opendp()
+
+
 @cache
 def _opendp() -> tuple[Any, Any, Any, Any]:
     # The parts, not opendp.prelude, whose extras take seconds to import.

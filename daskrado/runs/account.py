@@ -29,6 +29,7 @@ from daskrado.lake.seeds import SignatureKey
 from daskrado.privacy.accountant import Event
 from daskrado.privacy.ledger import Grant, Ledger, LedgerEntry, State
 from daskrado.privacy.mechanisms import Mechanism
+from daskrado.privacy.noise import get_ready
 from daskrado.relations import Relation
 from daskrado.release import Release, release
 from daskrado.runs.charging import budget_facts, set_first_limit
@@ -170,6 +171,7 @@ class Account:
         if grant is not None and self.spent(grant) and (self.journal.begun(name) or not self.journal.has_kept(role)):
             raise LedgerError(lost(self.run, self._again))
         private = gather()
+        get_ready()
         try:
             self.journal.begin(name)
         except OSError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -518,3 +519,17 @@ def test_an_interrupted_run_says_what_is_left_of_it(
         assert resume(line.split()[-1]).run == a_run(own_ledger)
     elif charged == "void":
         nothing_left(own_ledger, tmp_path)
+
+
+def test_reports_that_were_encoded_by_the_command_line_are_published_once(
+    ward: tuple[Path, Path], forge: Callable[[str], int], own_ledger: Path, tmp_path: Path, job: Callable[[str], Path]
+) -> None:
+    """``daskrado local encode``, killed as it publishes: the same reports, and nothing kept beside them."""
+    words = ["local", "encode", str(ward[0]), str(job("local")), "--out", str(tmp_path / "reports")]
+    patch = f"import contextlib, pathlib, daskrado.runs.account as account\n{publishing_into(tmp_path / 'seen')}"
+    assert forge(command(words, tmp_path / "err", patch)) == -signal.SIGKILL
+    assert states(own_ledger) == ["spent"]
+    assert forge(command(["run", "--resume", a_run(own_ledger)[:12]], tmp_path / "err")) == 0
+    assert published(tmp_path / "reports") == published(tmp_path / "seen")
+    assert states(own_ledger) == ["spent"]
+    nothing_left(own_ledger, tmp_path)
