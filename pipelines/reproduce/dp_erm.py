@@ -258,7 +258,11 @@ def draw(
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
     axes.set_title(name.replace("_", ", "), fontsize=9)
-    axes.legend(fontsize=8, frameon=False)
+    if len(lines) > 4:  # too many for a place among the lines
+        figure.set_size_inches(7.5, 3.4)
+        figure.legend(loc="outside right upper", fontsize=8, frameon=False)
+    else:
+        axes.legend(fontsize=8, frameon=False)
     for suffix in ("png", "svg"):
         figure.savefig(folder / f"{name}.{suffix}", dpi=150)
 
