@@ -210,27 +210,39 @@ def run_learning(options: argparse.Namespace) -> dict[str, Any]:
             lines: dict[str, list[float]] = {"output": [], "objective": []}
             for size in sizes:
                 facts = Facts(size, domain.width, 1.0, Relation.REPLACE_ONE, epsilon)
-                models: dict[str, list[np.ndarray]] = {"output": [], "objective": []}
+                models: dict[str, list[list[np.ndarray]]] = {"output": [], "objective": []}  # by ridge, then by draw
                 for place, ridge in enumerate(ridges):
                     part = rest.iloc[place * size : (place + 1) * size]
                     with open_passes(open_lake(part, domain), domain, Lattice(1.0)) as passes:
                         session = Session(passes, lambda: None)
-                        models["output"].append(OutputPerturbation(loss, ridge).learn(session, facts).weights)
-                        models["objective"].append(
-                            ObjectivePerturbation(loss, ridge, "gamma").learn(session, facts).weights
+                        solved = minimise(Objective(loss, ridge, size), passes, 1e-9)
+                        output, objective = (
+                            OutputPerturbation(loss, ridge),
+                            ObjectivePerturbation(loss, ridge, "gamma"),
                         )
+                        draws = range(options.runs)
+                        models["output"].append([output.release(solved, facts).weights for _ in draws])
+                        models["objective"].append([objective.learn(session, facts).weights for _ in draws])
                 for kind, weights in models.items():
-                    with open_passes(open_lake(check, domain), domain, Lattice(1.0)) as passes:
-                        wrong = passes.sum(Mistakes(domain.width, np.column_stack(weights))).vector[:-1]
-                    chosen = exponential_choice(-wrong.astype(np.float64), epsilon, 1.0)
-                    with open_passes(open_lake(test, domain), domain, Lattice(1.0)) as passes:
-                        lines[kind].append(round(float(errors(passes, [weights[chosen]])[0]), 4))
+                    lines[kind].append(_tuned_error(weights, check, test, domain, epsilon))
                 say(
                     f"learning {loss_name} epsilon {epsilon} n {size}: {lines['output'][-1]} {lines['objective'][-1]}"
                 )
             figure[f"{loss_name} {epsilon}"] = lines
             draw(options.out, f"learning_{loss_name}_{epsilon}", sizes, lines, "rows in each part", "test error")
     return figure
+
+
+def _tuned_error(weights: list[list[np.ndarray]], check: Any, test: Any, domain: Domain, epsilon: float) -> float:
+    """Mean test error of the models that the exponential mechanism chooses, one choice for each draw."""
+    draws = list(zip(*weights, strict=True))
+    with open_passes(open_lake(check, domain), domain, Lattice(1.0)) as passes:
+        every = np.column_stack([theta for models in draws for theta in models])
+        wrong = passes.sum(Mistakes(domain.width, every)).vector[:-1].reshape(len(draws), -1)
+    chosen = [exponential_choice(-row.astype(np.float64), epsilon, 1.0) for row in wrong]
+    with open_passes(open_lake(test, domain), domain, Lattice(1.0)) as passes:
+        kept = [models[place] for models, place in zip(draws, chosen, strict=True)]
+        return round(float(np.mean(errors(passes, kept))), 4)
 
 
 def draw(
