@@ -54,7 +54,7 @@ def scale(values: Column, factor: float, offset: float, out: Column) -> None:
     """``values * factor - offset``, clipped to [-1, 1]."""
     loop = _form("_scale", values, out)
     if loop is not None:
-        loop(values, factor, offset, out)
+        loop(values, factor, offset + 0.0, out)  # -0.0 would turn zeros over
         return
     with np.errstate(over="ignore"):  # beyond the bounds anyway
         np.multiply(values, factor, out=out)

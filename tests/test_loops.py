@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -71,6 +71,8 @@ def test_one_bad_value_is_found_wherever_it_is(odd: float, place: int) -> None:
 
 
 @given(arrays(np.float64, SIZES, elements=FINITE), FINITE, st.floats(-3, 3))
+@example(np.array([-0.0, 0.0]), 0.5, -0.0)
+@example(np.array([-0.0, 0.0]), 0.5, 0.0)
 def test_scale(values: np.ndarray, factor: float, offset: float) -> None:
     def work() -> np.ndarray:
         out = np.empty_like(values)
