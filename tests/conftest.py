@@ -8,12 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from daskrado.cluster import ClusterConfig, connect
 from daskrado.domain import Domain
 from daskrado.lake.make import make_lake
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# The same examples in every run, however slow the machine; `--hypothesis-profile=default` searches anew.
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.load_profile("repeatable")
 
 
 @pytest.fixture(autouse=True)

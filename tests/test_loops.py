@@ -30,12 +30,6 @@ SIZES = st.integers(0, 70)  # around the widths of vector registers
 def _compiled() -> Any:
     before = dict(loops._compiled)
     loops.compile_loops()
-    one = np.ones(1)
-    loops.finite(one)  # the first call compiles, in more than Hypothesis' deadline
-    loops.scale(one, 1.0, 0.0, np.ones(1))
-    loops.add_squares(one, np.ones(1))
-    loops.to_grid(one, np.ones(1))
-    loops.sums(one, np.zeros(1, dtype=np.int64), 1)
     yield
     loops._compiled.clear()
     loops._compiled.update(before)
