@@ -32,9 +32,7 @@ __all__ = ["CHUNK_ROWS", "Partial", "Passes", "Share", "collect", "open_passes"]
 
 FAN_IN = 8
 RETRIES = 3
-ROOMY = (
-    1 << 30
-)  # the compiler of inner loops takes an eighth of this of a worker's memory: a smaller one goes without
+ROOMY = 1 << 30  # of a worker's memory the compiler of inner loops takes an eighth of this: smaller ones go without
 
 Progress = Callable[[int, int], None]
 

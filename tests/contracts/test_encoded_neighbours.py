@@ -137,7 +137,7 @@ def moved(statistic: Statistic, relation: Relation, change: np.ndarray) -> np.nd
 def test_neighbouring_files_move_the_sums_no_further_than_declared(statistic: Statistic, relation: Relation) -> None:
     draw = np.random.default_rng(list(Relation).index(relation))
     declared = statistic.sensitivity(relation)
-    for _ in range(25):
+    for _ in range(60):
         types = {name: kinds[draw.integers(0, len(kinds))] for name, kinds in TYPES.items()}
         rows = [random_row(draw) for _ in range(int(draw.integers(2, 40)))]
         change = vector(rows, types, statistic) - vector(changed(relation, rows, draw), types, statistic)

@@ -145,7 +145,18 @@ def test_a_rehearsal_on_public_rows_finds_values_that_do_not_fit(factory: Any, m
         dry_fit(made or SklearnFactory(f"sklearn.{factory[0]}", factory[1]).checked(), "teachers.learner", 4, 2.0, 2)
 
 
-def test_a_rehearsal_lets_pass_what_learns() -> None:
+def test_a_rehearsal_lets_pass_what_learns_on_rows_of_both_classes_within_the_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[tuple[np.ndarray, np.ndarray]] = []
+    monkeypatch.setattr(Picky, "fit", lambda self, x, y: seen.append((x, y)))
     dry_fit(ObjectFactory(Picky()), "learner", 4, 2.0, 2)
-    dry_fit(SklearnFactory("sklearn.neighbors.KNeighborsClassifier", {"n_neighbors": 500}), "learner", 4, 2.0, 2)
-    dry_fit(OwnFactory("logistic", 4, 2.0), "learner", 4, 2.0, 2)
+    ((x, y),) = seen
+    assert x.shape == (len(y), 4)
+    assert np.linalg.norm(x, axis=1).max() <= 2.0 + 1e-12
+    assert len(np.unique(y)) == 2
+    for factory in (
+        SklearnFactory("sklearn.neighbors.KNeighborsClassifier", {"n_neighbors": 500}),
+        OwnFactory("logistic", 4, 2.0),
+    ):
+        dry_fit(factory, "learner", 4, 2.0, 2)  # raises where it does not learn
