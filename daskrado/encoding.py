@@ -5,6 +5,7 @@ Problems with the data are returned as values that count rows and name columns; 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from daskrado import loops
 from daskrado.domain import BooleanColumn, CategoricalColumn, Domain, NumericColumn, Scalar
 from daskrado.kernels import fourier_features
+from daskrado.lattice import Lattice, just_inside
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -85,6 +87,7 @@ class EncodedTable:
     problems: list[Problem] = field(default_factory=list)
     _values: dict[str, NDArray[np.float64] | NDArray[np.int32]] = field(default_factory=dict)
     _nulls: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
+    _sources: loops.Sources | None = None
 
     def block(self, start: int, stop: int, out: NDArray[np.float64]) -> NDArray[np.float64]:
         """Encode rows start..stop into the first rows of ``out`` (column-major), before clipping.
@@ -103,13 +106,40 @@ class EncodedTable:
             rows[:, at] = self.domain.intercept
         return rows
 
+    def on_grid(self, start: int, stop: int, out: NDArray[np.float64], lattice: Lattice) -> NDArray[np.float64]:
+        """The same rows clipped and truncated onto the grid: in one trip through memory where loops are compiled."""
+        encode = loops.encoder()
+        if encode is not None and self.domain.kernel is None and out.flags.f_contiguous:
+            self._sources = self._sources or self._as_sources()
+            inward, steps = just_inside(self.domain.width), math.ldexp(1.0, lattice.bits)
+            rows = stop - start
+            if encode(*self._sources.arrays, start, rows, lattice.norm_bound, inward, steps, out.T):
+                return out[:rows]
+        return lattice.quantise(self.block(start, stop, out))  # tells, too, which column is not finite
+
+    def _as_sources(self) -> loops.Sources:
+        sources = loops.Sources()
+        for name, column in self.domain.columns.items():
+            values = self._values[name]
+            if isinstance(column, NumericColumn) and column.bins is None:
+                sources.scaled(values, *scaling(column))
+            elif isinstance(column, BooleanColumn):
+                sources.scaled(values)
+            else:
+                sources.one_hot(values, len(column.feature_names(name)))
+            if column.fill is not None:
+                sources.scaled(self._nulls[name])
+        if self.domain.intercept:
+            sources.constant(self.domain.intercept)
+        return sources
+
     def _columns(self, start: int, stop: int, rows: NDArray[np.float64]) -> int:
         """Encode the columns themselves; returns how many features they fill."""
         at = 0
         for name, column in self.domain.columns.items():
             piece = self._values[name][start:stop]
             if isinstance(column, NumericColumn) and column.bins is None:
-                scale_column(column, piece, rows[:, at])
+                scale_column(*scaling(column), piece, rows[:, at])
                 _check_finite(self, name, piece)
                 at += 1
             elif isinstance(column, BooleanColumn):
@@ -126,14 +156,21 @@ class EncodedTable:
         return at
 
 
-def scale_column(column: NumericColumn, values: NDArray[Any], out: NDArray[np.float64]) -> None:
-    """Map [lower, upper], transformed if the column says so, onto [-1, 1]; values beyond the bounds are clipped."""
+def scaling(column: NumericColumn) -> tuple[float, float]:
+    """Factor and offset that map [lower, upper], transformed if the column says so, onto [-1, 1]."""
     lower, upper = column.lower, column.upper
     if column.transform == "log1p":
-        np.log1p(np.maximum(values, lower), out=out)
         lower, upper = float(np.log1p(lower)), float(np.log1p(upper))
-        values = out
-    loops.scale(values, 2.0 / (upper - lower), (upper + lower) / (upper - lower), out)
+    return 2.0 / (upper - lower), (upper + lower) / (upper - lower)
+
+
+def scale_column(factor: float, offset: float, values: NDArray[Any], out: NDArray[np.float64]) -> None:
+    """``values * factor - offset``; what lies beyond the bounds is clipped to [-1, 1]."""
+    with np.errstate(over="ignore"):  # beyond the bounds anyway
+        np.multiply(values, factor, out=out)
+    if offset:
+        out -= offset
+    np.clip(out, -1.0, 1.0, out=out)
 
 
 def needed_columns(domain: Domain, *, label: bool = True, ids: bool = False) -> list[str]:
@@ -211,12 +248,17 @@ def _numeric(out: EncodedTable, name: str, column: NumericColumn, data: pa.Array
     if column.bins is not None:
         _check_finite(out, name, values)
         out._values[name] = np.digitize(values, column.bins).astype(np.int32)
+    elif column.transform == "log1p":
+        _check_finite(out, name, values)
+        out._values[name] = np.log1p(np.maximum(values, column.lower))
     else:
         out._values[name] = values
 
 
 def _check_finite(out: EncodedTable, name: str, values: NDArray[Any]) -> None:
-    if not loops.finite(values):
+    with np.errstate(over="ignore", invalid="ignore"):
+        fine = np.isfinite(np.dot(values, values))  # no copy; squares may overflow, so look again
+    if not fine and not np.isfinite(values).all():
         problem = Problem(name, "NaN or infinite")
         if problem not in out.problems:
             out.problems.append(problem)
@@ -278,6 +320,8 @@ def _labels(out: EncodedTable, data: pa.Array, missing: bool) -> NDArray[np.int8
     if wanted is None:
         out.problems.append(Problem(label.column, f"is {data.type}, but the Domain's label values are {pair}"))
         return np.zeros(0, dtype=np.int8)
+    if pa.types.is_boolean(data.type) and not data.null_count:
+        return np.where(_to_numpy(data) == label.positive, np.int8(1), np.int8(-1))
     index = pc.index_in(data, value_set=wanted)
     if index.null_count:
         out.problems.append(Problem(label.column, f"label outside {pair}"))

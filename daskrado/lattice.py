@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from daskrado import loops
 from daskrado.errors import UsageError
 
 INT64_ROOM = 2**62  # half of int64: the other half is left to noise
@@ -47,8 +46,8 @@ class Lattice:
         scale = _inward(rows, self.norm_bound)
         scale *= math.ldexp(1.0, self.bits)
         for feature in range(rows.shape[1]):
-            loops.to_grid(rows[:, feature], scale)
-        return rows
+            rows[:, feature] *= scale
+        return np.trunc(rows, out=rows)
 
     def guard(self, rows: int, largest_per_row: int) -> None:
         """Refuse before summing if ``rows`` contributions could leave int64."""
@@ -67,16 +66,23 @@ def clip_rows(rows: NDArray[np.float64], norm_bound: float) -> NDArray[np.float6
 def _inward(rows: NDArray[np.float64], norm_bound: float) -> NDArray[np.float64]:
     """The factor that brings each row into the unit ball."""
     norm = row_norms(rows)
-    # Rounding makes norm, scale and product wrong by at most (d/2 + 8) ulps together: rows at the bound are
-    # scaled that much further in, so that no row can end above the bound.
-    inward = 1.0 - (rows.shape[1] + 16) * 2.0**-52
+    inward = just_inside(rows.shape[1])
     clipped = norm >= norm_bound * inward
     return np.where(clipped, inward / np.maximum(norm, norm_bound), 1.0 / norm_bound)
+
+
+def just_inside(width: int) -> float:
+    """The norm, in bounds, from which on rows are scaled in, and to which.
+
+    Rounding makes norm, scale and product wrong by at most (width/2 + 8) ulps together: rows at the bound are scaled
+    that much further in, so that no row can end above the bound.
+    """
+    return 1.0 - (width + 16) * 2.0**-52
 
 
 def row_norms(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     """Euclidean norm of each row, feature by feature: element-wise operations round alike on every processor."""
     square = np.zeros(len(rows))
     for feature in range(rows.shape[1]):
-        loops.add_squares(rows[:, feature], square)
+        square += rows[:, feature] * rows[:, feature]
     return np.sqrt(square, out=square)

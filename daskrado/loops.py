@@ -1,19 +1,18 @@
-"""The inner loops over one column of a block, in NumPy and, for large lakes, compiled.
+"""The inner loops of a pass: compiled for large lakes, else in NumPy.
 
-Both forms do the same operations on the same numbers in the same order, so they give the same bits: the NumPy form
-says what is meant, the compiled one makes fewer trips through memory. Compiling costs a worker about two seconds,
-once per machine; :func:`compile_loops` is called where a lake is large enough to repay it.
+The NumPy forms say what is meant; the compiled ones make fewer trips through memory and give the same bits.
+Compiling costs a worker some seconds, once per machine; :func:`compile_loops` is called where a lake is large enough
+to repay it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-Column = NDArray[np.float64]
 
 REPAID_CELLS = 10_000_000  # rows times features of a lake from which on compiling pays
 
@@ -22,106 +21,57 @@ _compiled: dict[str, Callable[..., Any]] = {}
 
 def compile_loops() -> None:
     """Use the compiled forms from now on in this process."""
-    if _compiled:
-        return
-    import numba  # half a second: only where it is needed
+    if not _compiled:
+        from daskrado import compiled
 
-    made = {}
-    for loop, fast in (
-        (_finite, {"reassoc"}),
-        (_scale, False),
-        (_add_squares, False),
-        (_to_grid, False),
-        (_sums, False),
-    ):
-        options = {"nogil": True, "fastmath": fast}
-        try:
-            made[loop.__name__] = numba.njit(loop, cache=True, **options)
-        except RuntimeError:  # nowhere to keep compiled code: compile it in every process
-            made[loop.__name__] = numba.njit(loop, **options)
-    _compiled.update(made)
+        _compiled.update(encode=compiled.encode, signed_sums=compiled.signed_sums)
 
 
-def finite(values: Column) -> bool:
-    """Whether a column holds neither NaN nor infinity."""
-    loop = _form("_finite", values)
-    with np.errstate(over="ignore", invalid="ignore"):
-        fine = bool(np.isfinite(np.dot(values, values))) if loop is None else loop(values)
-    return fine or bool(np.isfinite(values).all())
+class Sources:
+    """The columns of a table as the compiled encoder takes them: where each is in memory and what becomes of it."""
+
+    def __init__(self) -> None:
+        self._columns: list[tuple[int, int, float, float, int]] = []
+        self._held: list[NDArray[Any]] = []  # what the addresses point to must stay
+
+    def scaled(self, values: NDArray[Any], factor: float = 1.0, offset: float = 0.0) -> None:
+        """One feature: ``values * factor - offset``, clipped to [-1, 1]."""
+        held = self._hold(values, np.float64)
+        self._columns.append((0, held, factor, offset + 0.0, 1))  # an offset of -0.0 would turn zeros over
+
+    def one_hot(self, index: NDArray[Any], width: int) -> None:
+        """``width`` features, of which the one at ``index`` is 1."""
+        self._columns.append((1, self._hold(index, np.int32), 0.0, 0.0, width))
+
+    def constant(self, value: float) -> None:
+        """One feature that is the same in all rows."""
+        self._columns.append((2, 0, value, 0.0, 1))
+
+    def _hold(self, values: NDArray[Any], kind: type[Any]) -> int:
+        held = np.ascontiguousarray(values, dtype=kind)
+        self._held.append(held)
+        return int(held.ctypes.data)
+
+    @cached_property
+    def arrays(self) -> tuple[NDArray[Any], ...]:
+        """Kinds, addresses, factors, offsets, widths: once all columns are told."""
+        kinds = (np.int64, np.int64, np.float64, np.float64, np.int64)
+        parts = zip(*self._columns, strict=True)
+        return tuple(np.array(part, dtype=kind) for part, kind in zip(parts, kinds, strict=True))
 
 
-def scale(values: Column, factor: float, offset: float, out: Column) -> None:
-    """``values * factor - offset``, clipped to [-1, 1]."""
-    loop = _form("_scale", values, out)
-    if loop is not None:
-        loop(values, factor, offset + 0.0, out)  # -0.0 would turn zeros over
-        return
-    with np.errstate(over="ignore"):  # beyond the bounds anyway
-        np.multiply(values, factor, out=out)
-    if offset:
-        out -= offset
-    np.clip(out, -1.0, 1.0, out=out)
+def encoder() -> Callable[..., bool] | None:
+    """The compiled encoder, where there is one; its NumPy form is ``Lattice.quantise(EncodedTable.block(...))``."""
+    return _compiled.get("encode")
 
 
-def add_squares(values: Column, total: Column) -> None:
-    """Add the squares of a column to ``total``."""
-    loop = _form("_add_squares", values, total)
-    if loop is not None:
-        loop(values, total)
-        return
-    total += values * values
-
-
-def to_grid(values: Column, factors: Column) -> None:
-    """``values * factors``, truncated toward zero, in place."""
-    loop = _form("_to_grid", values, factors)
-    if loop is not None:
-        loop(values, factors)
-        return
-    values *= factors
-    np.trunc(values, out=values)
-
-
-def sums(values: Column, cells: NDArray[np.int64], count: int) -> Column:
-    """The sum of the values of each cell 0..count-1."""
-    loop = _form("_sums", values, cells)
-    if loop is None:
-        return np.asarray(np.bincount(cells, weights=values, minlength=count), dtype=np.float64)
-    total = np.zeros(count)
-    loop(values, cells, total)
-    return total
-
-
-def _form(name: str, *columns: NDArray[Any]) -> Callable[..., Any] | None:
-    """The compiled form, where there is one and the columns have no gaps."""
-    loop = _compiled.get(name)
-    return loop if loop is not None and all(column.flags.c_contiguous for column in columns) else None
-
-
-def _finite(values: Column) -> bool:
-    total = 0.0
-    for i in range(values.size):
-        total += values[i] - values[i]  # 0, or NaN for ever
-    return total == 0.0
-
-
-def _scale(values: Column, factor: float, offset: float, out: Column) -> None:
-    for i in range(values.size):
-        value = values[i] * factor - offset
-        value = 1.0 if value > 1.0 else value  # NaN stays, as in NumPy
-        out[i] = -1.0 if value < -1.0 else value
-
-
-def _add_squares(values: Column, total: Column) -> None:
-    for i in range(values.size):
-        total[i] += values[i] * values[i]
-
-
-def _to_grid(values: Column, factors: Column) -> None:
-    for i in range(values.size):
-        values[i] = np.trunc(values[i] * factors[i])
-
-
-def _sums(values: Column, cells: NDArray[np.int64], total: Column) -> None:
-    for i in range(values.size):
-        total[cells[i]] += values[i]
+def signed_sums(values: NDArray[np.float64], cells: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """For each column of ``values`` its sums over the rows of cells 0..count-1, less those over count..2 count-1."""
+    sums = np.empty((values.shape[1], count), dtype=np.int64)
+    if (loop := _compiled.get("signed_sums")) is not None:
+        loop(values.T, cells, sums)
+        return sums
+    for feature, out in enumerate(sums):  # column by column: values are column-major
+        both = np.bincount(cells, weights=values[:, feature], minlength=2 * count)
+        np.subtract(both[:count], both[count:], out=out, casting="unsafe")
+    return sums

@@ -7,13 +7,16 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
-from hypothesis import example, given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from daskrado import loops
+from daskrado.compiled import TILE
 from daskrado.domain import Domain, parse
+from daskrado.encoding import encode_table
 from daskrado.lake import collect as collecting
 from daskrado.lake.collect import collect
 from daskrado.lake.scan import open_lake
@@ -21,9 +24,24 @@ from daskrado.lake.seeds import SignatureKey
 from daskrado.lattice import Lattice
 from daskrado.statistics import HadamardRados, MeanOperator, Moments
 
-ANY = st.floats(width=64)
 FINITE = st.floats(allow_nan=False, allow_infinity=False, width=64)
-SIZES = st.integers(0, 70)  # around the widths of vector registers
+DOMAIN = parse(
+    Domain,
+    {
+        "label": {"column": "y", "positive": True, "negative": False},
+        "norm_bound": 2.2,
+        "intercept": 0.5,
+        "columns": {
+            "a": {"kind": "numeric", "lower": -3, "upper": 3},
+            "b": {"kind": "numeric", "lower": -10, "upper": 21, "nulls": {"fill": 2}},
+            "c": {"kind": "numeric", "lower": -1, "upper": 1, "bins": [-0.1, 0, 0.1]},
+            "d": {"kind": "numeric", "lower": 0, "upper": 4, "transform": "log1p"},
+            "e": {"kind": "categorical", "values": ["u", "v"], "other": True},
+            "f": {"kind": "boolean"},
+        },
+    },
+    "test",
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -50,68 +68,89 @@ def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
     return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
 
 
-@given(arrays(np.float64, SIZES, elements=ANY))
-def test_finite(values: np.ndarray) -> None:
-    assert both(lambda: loops.finite(values)) == (np.isfinite(values).all(),) * 2
+def encoded(table: pa.Table, lattice: Lattice, start: int = 0) -> tuple[np.ndarray, list[str]]:
+    """Rows on the grid in a buffer larger than the table, and the columns that cannot be used."""
+    made = encode_table(DOMAIN, table, label=False)
+    out = np.full((made.length + 3, DOMAIN.width), 7.5, order="F")
+    rows = made.on_grid(start, made.length, out, lattice)
+    assert (out[made.length - start :] == 7.5).all()
+    return rows.copy(), [problem.column for problem in made.problems]
+
+
+def table(rows: int, **columns: Any) -> pa.Table:
+    draw = np.random.default_rng(rows)
+    frame = pd.DataFrame(draw.normal(size=(rows, 3)) * [1, 10, 0.1], columns=list("abc"))
+    frame["d"] = draw.exponential(size=rows)
+    frame["e"] = draw.choice(["u", "v", "w"], rows)
+    frame["f"] = draw.random(rows) < 0.3
+    made = pa.Table.from_pandas(frame, preserve_index=False)
+    holes = pa.array(frame.b, mask=draw.random(rows) < 0.2)
+    made = made.set_column(made.column_names.index("b"), "b", holes)
+    for name, values in columns.items():
+        made = made.set_column(made.column_names.index(name), name, pa.array(values))
+    return made
+
+
+@given(st.data(), st.integers(0, 70), st.sampled_from([4, 20, 26]))  # sizes around the widths of vector registers
+@settings(max_examples=60)
+def test_any_numbers_are_encoded_alike(data: st.DataObject, rows: int, bits: int) -> None:
+    odd = {name: data.draw(arrays(np.float64, rows, elements=FINITE)) for name in "abcd"}
+    fast, plain = both(lambda: encoded(table(rows, **odd), Lattice(2.2, bits)))
+    assert same_bits(fast[0], plain[0])
+    assert fast[1] == plain[1] == []
+    assert (np.square(fast[0]).sum(axis=1) <= 4.0**bits).all()
+
+
+@pytest.mark.parametrize("rows", [TILE - 1, TILE, 3 * TILE + 5])
+def test_tiles_have_no_seams(rows: int) -> None:
+    fast, plain = both(lambda: encoded(table(rows), Lattice(2.2), start=3))
+    assert same_bits(fast[0], plain[0])
+
+
+def test_rows_at_the_bound_end_inside_it() -> None:
+    at = {"a": [3 * 0.75**0.5], "b": [5.5], "d": [5**0.5 - 1]}  # beside 3.25 from the other features: norm 2
+    fast, plain = both(lambda: encoded(table(1, **at), Lattice(2.0)))
+    assert same_bits(fast[0], plain[0])
+    ones = fast[0][0][fast[0][0] > 0].max()
+    assert ones == 2**19 - 1  # not 2**19: scaled in by some ulps, then truncated
 
 
 @pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("place", [0, 500, 999])
-def test_one_bad_value_is_found_wherever_it_is(odd: float, place: int) -> None:
-    values = np.full(1000, 1e200)  # finite, though its squares are not
-    assert both(lambda: loops.finite(values)) == (True, True)
+@pytest.mark.parametrize("column", ["a", "b", "c", "d"])
+@pytest.mark.parametrize("place", [0, TILE + 500])
+def test_one_bad_value_is_found_wherever_it_is(odd: float, column: str, place: int) -> None:
+    values = np.full(TILE + 501, 1e200)  # finite, though its squares are not
+    assert both(lambda: encoded(table(len(values), **{column: values}), Lattice(2.2))[1]) == ([], [])
     values[place] = odd
-    assert both(lambda: loops.finite(values)) == (False, False)
+    fast, plain = both(lambda: encoded(table(len(values), **{column: values}), Lattice(2.2))[1])
+    assert fast == plain == [column]
 
 
-@given(arrays(np.float64, SIZES, elements=FINITE), FINITE, st.floats(-3, 3))
-@example(np.array([-0.0, 0.0]), 0.5, -0.0)
-@example(np.array([-0.0, 0.0]), 0.5, 0.0)
-def test_scale(values: np.ndarray, factor: float, offset: float) -> None:
-    def work() -> np.ndarray:
-        out = np.empty_like(values)
-        loops.scale(values, factor, offset, out)
-        return out
-
-    assert same_bits(*both(work))
+def test_a_compiled_loop_writes_only_features_that_there_are() -> None:
+    encode, out = loops.encoder(), np.full((2, 4), 7.5)
+    assert encode is not None
+    for index in (-1, 2, 2**31 - 1):
+        sources = loops.Sources()
+        sources.one_hot(np.array([0, index, 1, 0], dtype=np.int32), 2)
+        assert not encode(*sources.arrays, 0, 4, 1.0, 1.0, 1.0, out)
+        assert np.isin(out, [0.0, 1.0, 7.5]).all()
 
 
-@given(arrays(np.float64, SIZES, elements=st.floats(-1, 1)), st.floats(0, 9))
-def test_add_squares(values: np.ndarray, start: float) -> None:
-    def work() -> np.ndarray:
-        total = np.full(len(values), start)
-        loops.add_squares(values, total)
-        return total
-
-    assert same_bits(*both(work))
-
-
-@given(st.data(), SIZES)
-def test_to_grid(data: st.DataObject, size: int) -> None:
-    values = data.draw(arrays(np.float64, size, elements=st.floats(-1, 1)))
-    factors = data.draw(arrays(np.float64, size, elements=st.floats(0, 2**26)))
-
-    def work() -> np.ndarray:
-        out = values.copy()
-        loops.to_grid(out, factors)
-        return out
-
-    assert same_bits(*both(work))
-
-
-@given(st.data(), SIZES)
-def test_sums(data: st.DataObject, size: int) -> None:
-    values = data.draw(arrays(np.float64, size, elements=st.integers(-(2**20), 2**20).map(float)))
-    cells = data.draw(arrays(np.int64, size, elements=st.integers(0, 6)))
-    fast, plain = both(lambda: loops.sums(values, cells, 7))
+@given(st.data(), st.integers(0, 70))
+def test_signed_sums(data: st.DataObject, size: int) -> None:
+    values = data.draw(arrays(np.float64, (size, 2), elements=st.integers(-(2**20), 2**20).map(float)))
+    cells = data.draw(arrays(np.int64, size, elements=st.integers(0, 5)))
+    fast, plain = both(lambda: loops.signed_sums(values, cells, 3))
     assert same_bits(fast, plain)
-    assert fast.tolist() == [sum(v for v, c in zip(values, cells, strict=True) if c == k) for k in range(7)]
+    for feature in range(2):
+        sums = [sum(v for v, c in zip(values[:, feature], cells, strict=True) if c == k) for k in range(6)]
+        assert fast[feature].tolist() == [sums[k] - sums[3 + k] for k in range(3)]
 
 
-def test_columns_with_gaps() -> None:
-    rows = np.random.default_rng(1).normal(size=(50, 3))  # row-major: a column has gaps
-    column, out = rows[:, 1], np.empty((50, 3))
-    fast, plain = both(lambda: (loops.scale(column, 0.3, 0.1, out[:, 2]), out[:, 2].copy())[1])
+def test_columns_of_a_buffer_that_is_not_full() -> None:
+    buffer = np.random.default_rng(1).integers(-9, 9, (50, 3)).astype(float, order="F")
+    cells = np.arange(40) % 6
+    fast, plain = both(lambda: loops.signed_sums(buffer[:40], cells, 3))
     assert same_bits(fast, plain)
 
 
@@ -119,28 +158,12 @@ def test_columns_with_gaps() -> None:
 def test_a_lake_has_the_same_sums_with_compiled_loops(
     kind: Callable[[int], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    draw = np.random.default_rng(5)
-    frame = pd.DataFrame(draw.normal(size=(3001, 3)) * [1, 10, 0.1], columns=list("abc"))
-    frame["d"] = draw.exponential(size=3001)
-    frame["y"] = frame.a + draw.normal(size=3001) > 0
-    domain = parse(
-        Domain,
-        {
-            "label": {"column": "y", "positive": True, "negative": False},
-            "norm_bound": 1.2,
-            "columns": {
-                "a": {"kind": "numeric", "lower": -3, "upper": 3},
-                "b": {"kind": "numeric", "lower": -10, "upper": 21},
-                "c": {"kind": "numeric", "lower": -1, "upper": 1, "bins": [-0.1, 0, 0.1]},
-                "d": {"kind": "numeric", "lower": 0, "upper": 4, "transform": "log1p"},
-            },
-        },
-        "test",
-    )
-    lake, key = open_lake(frame, domain), SignatureKey.from_seed(3)
+    content = table(3001).append_column("y", pa.array(np.random.default_rng(5).random(3001) < 0.4))
+    domain = DOMAIN
+    lake, key = open_lake(content.to_pandas(), domain), SignatureKey.from_seed(3)
 
     def work() -> np.ndarray:
-        return collect(kind(domain.width), lake, domain, Lattice(1.2), key=key).vector
+        return collect(kind(domain.width), lake, domain, Lattice(2.2), key=key).vector
 
     monkeypatch.setattr(collecting, "REPAID_CELLS", 1)
     fast = work()

@@ -157,6 +157,10 @@ def _settings(config: ClusterConfig) -> Iterator[None]:
         # Dask makes glibc give memory back after every array: tasks would spend most of their time on page faults.
         "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": 256 << 20,
         "distributed.nanny.pre-spawn-environ.MALLOC_MMAP_THRESHOLD_": 32 << 20,
+        # So does Arrow's allocator after 10 ms: between two tasks it may keep what the next one needs.
+        "distributed.nanny.pre-spawn-environ.MIMALLOC_PURGE_DELAY": 2000,
+        # Looks a hundred times a second at what a task does; only a performance report shows it.
+        "distributed.worker.profile.enabled": config.performance_report is not None,
         # Un-noised sums and rows stay in memory: nothing is spilled to a disk.
         "distributed.worker.memory.target": False,
         "distributed.worker.memory.spill": False,

@@ -15,11 +15,11 @@ def bench() -> None:
 
 
 @bench.command("collect")
-@click.option("--rows", type=int, default=2_000_000, show_default=True)
-@click.option("--features", type=int, default=28, show_default=True)
+@click.option("--rows", type=click.IntRange(1000), default=8_000_000, show_default=True)
+@click.option("--features", type=click.IntRange(1), default=28, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout and nothing else.")
 def bench_collect(rows: int, features: int, as_json: bool) -> None:
-    """Hadamard rados against a bare scan, dense rados, one worker, and a smaller lake."""
+    """Hadamard rados against a bare scan, dense rados and one worker."""
     from daskrado.runs.bench import collect_figures
 
     _show(collect_figures(rows, features), as_json)

@@ -166,13 +166,14 @@ def blocks(
     job: Job, encoded: EncodedTable, name: str, material: bytes, buffer: np.ndarray, first: int
 ) -> Iterator[Rows]:
     """Cut an encoded table into blocks of rows on the lattice; ends early when the table shows a problem."""
-    bound = job.lattice.norm_bound
     for start in range(0, encoded.length, CHUNK_ROWS):
         stop = min(start + CHUNK_ROWS, encoded.length)
-        encoded_rows = encoded.block(start, stop, buffer)
+        if job.statistic.on_grid:
+            x = encoded.on_grid(start, stop, buffer, job.lattice)
+        else:
+            x = clip_rows(encoded.block(start, stop, buffer), job.lattice.norm_bound)
         if encoded.problems:
             return
-        x = job.lattice.quantise(encoded_rows) if job.statistic.on_grid else clip_rows(encoded_rows, bound)
         seeds = None
         if job.seeded:
             if encoded.ids is not None:

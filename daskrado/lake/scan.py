@@ -21,6 +21,7 @@ from daskrado.lake.files import LakeFile, find_files, first_line
 from daskrado.lake.fingerprint import ColumnFacts, fingerprint
 
 _SPLIT_BYTES = 256 << 20  # a file larger than this is read by several tasks
+_LOCAL_BUFFER = 256 << 10  # a column is decoded as it is read, piece by piece; from far away it is fetched whole
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,12 @@ class ParquetPartition:
         stored = [name for name in columns if name not in hive]
         try:
             with self.filesystem.open_input_file(self.path) as source:
-                file = pq.ParquetFile(source, pre_buffer=False, page_checksum_verification=True)
+                file = pq.ParquetFile(
+                    source,
+                    pre_buffer=False,
+                    buffer_size=_LOCAL_BUFFER if isinstance(self.filesystem, pafs.LocalFileSystem) else 0,
+                    page_checksum_verification=True,
+                )
                 for group in self.row_groups:
                     table = file.read_row_group(group, columns=stored, use_threads=False)
                     for name, value in self.hive:

@@ -192,17 +192,19 @@ class HadamardRados(Statistic):
         """The bucket of each row, plus N where its sign is -1: sums of both signs are kept apart, then subtracted."""
         first = 0 if self.bucket_zero else 1
         # The high 32 bits as a fraction, times the number of buckets: uniform up to 2**-32 of it.
-        cells = (seeds >> np.uint64(32)) * np.uint64(self.count - first) >> np.uint64(32)
-        cells += np.uint64(first) + (seeds & np.uint64(1)) * np.uint64(self.count)
+        cells = seeds >> np.uint64(32)
+        cells *= np.uint64(self.count - first)
+        cells >>= np.uint64(32)
+        sign = seeds & np.uint64(1)
+        sign *= np.uint64(self.count)
+        cells += sign
+        cells += np.uint64(first)
         return cells.view(np.int64)
 
     def partial(self, rows: Rows) -> IntVector:
         """One scatter-add per row, on whole numbers."""
         cells = self.cells(_seeds(rows))
-        sketch = np.empty((self.width, self.count), dtype=np.int64)
-        for feature in range(self.width):  # column by column: rows.x is column-major
-            sums = loops.sums(rows.x[:, feature], cells, 2 * self.count)
-            np.subtract(sums[: self.count], sums[self.count :], out=sketch[feature], casting="unsafe")
+        sketch = loops.signed_sums(rows.x, cells, self.count)
         sketch[:, 0] += (rows.y.astype(np.float64) @ rows.x).astype(np.int64)
         return sketch.ravel()
 

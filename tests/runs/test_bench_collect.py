@@ -28,6 +28,7 @@ def test_bench_collect_prints_one_json_object() -> None:
         "ratio_to_scan",
         "dense_ratio",
         "speedup_two_workers",
+        "scan_speedup_two_workers",
         "worker_peak_mb",
     }
     assert wanted <= set(figures)
