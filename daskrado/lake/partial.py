@@ -150,6 +150,7 @@ def partition_partial(
             if encoded.problems:
                 return _unusable(job, partition, encoded)
             rows += encoded.length
+            del table, encoded  # before the next row group is read
     except DataError as error:
         return Partial(job.statistic.zero(), 0, (str(error),))
     if keeping:

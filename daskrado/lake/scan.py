@@ -68,6 +68,7 @@ class ParquetPartition:
                             column = pa.repeat(pa.scalar(value, pa.string()), table.num_rows)
                             table = table.append_column(name, column.cast(self.hive_types[name]))
                     yield group, table
+                    del table  # before the next one is read
         except (pa.ArrowException, OSError) as error:
             self._check_unchanged()
             raise DataError(f"{self.path}: cannot be read as Parquet ({first_line(error)})") from error
