@@ -14,10 +14,10 @@ class Relation(StrEnum):
     LABEL_FLIP = "label_flip"
     FEATURE_FLIP = "feature_flip"
 
-    @property
-    def meaning(self) -> str:
-        """One sentence for a report."""
-        return _MEANING[self]
+    def meaning(self, rows_per_unit: int = 1) -> str:
+        """One sentence for a report, about a unit that owns so many records."""
+        one, several = _MEANING[self]
+        return one if rows_per_unit == 1 else several.format(rows_per_unit)
 
     @property
     def rows_public(self) -> bool:
@@ -26,10 +26,22 @@ class Relation(StrEnum):
 
 
 _MEANING = {
-    Relation.ADD_REMOVE: "one record added to or removed from the lake; the number of rows is secret",
-    Relation.REPLACE_ONE: "one record replaced by any other; the number of rows is public",
-    Relation.LABEL_FLIP: "the label of one record flipped; all features and the number of rows are public",
-    Relation.FEATURE_FLIP: "one declared feature of one record changed or flipped; everything else is public",
+    Relation.ADD_REMOVE: (
+        "one record added to or removed from the lake; the number of rows is secret",
+        "up to {} records added to or removed from the lake; the number of rows is secret",
+    ),
+    Relation.REPLACE_ONE: (
+        "one record replaced by any other; the number of rows is public",
+        "up to {} records replaced by any others; the number of rows is public",
+    ),
+    Relation.LABEL_FLIP: (
+        "the label of one record flipped; all features and the number of rows are public",
+        "the labels of up to {} records flipped; all features and the number of rows are public",
+    ),
+    Relation.FEATURE_FLIP: (
+        "one declared feature of one record changed or flipped; everything else is public",
+        "one declared feature of up to {} records changed or flipped; everything else is public",
+    ),
 }
 
 

@@ -92,7 +92,7 @@ class PrivacyStatement(BaseModel):
             return self.marginal.sentence() if self.marginal is not None else NOT_PRIVATE
         assert self.relation is not None
         guarantee = f"epsilon = {self.epsilon:g}" + (f", delta = {self.delta:g}" if self.delta else "")
-        return f"Differentially private for {self.unit} ({self.relation.meaning}): {guarantee}."
+        return f"Differentially private for {self.unit} ({self.relation.meaning(self.rows_per_unit)}): {guarantee}."
 
     @classmethod
     def marginal_only(cls, facts: MarginalFacts) -> PrivacyStatement:

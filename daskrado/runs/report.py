@@ -91,7 +91,7 @@ def privacy_sections(statement: PrivacyStatement, budget: dict[str, Any]) -> lis
     assert statement.relation is not None
     protected = [
         ("protected", f"{statement.unit}, with up to {statement.rows_per_unit} row(s)"),
-        ("neighbouring lakes", statement.relation.meaning),
+        ("neighbouring lakes", statement.relation.meaning(statement.rows_per_unit)),
         ("guarantee", f"epsilon {statement.epsilon:g}, delta {statement.delta:g}"),
         ("mechanism", f"{statement.mechanism}: {statement.theorem}"),
         ("accountant", statement.accountant),

@@ -82,7 +82,7 @@ def federated_report(result: FederatedResult) -> str:
         assert statement.relation is not None
         protected = [
             ("protected", f"{statement.unit}, with up to {statement.rows_per_unit} row(s) at all sites together"),
-            ("neighbouring lakes", statement.relation.meaning),
+            ("neighbouring lakes", statement.relation.meaning(statement.rows_per_unit)),
             ("guarantee", f"epsilon {statement.epsilon:g}, delta {statement.delta:g}"),
             ("mechanism", f"{statement.mechanism}: {statement.theorem}"),
             ("it assumes", "; ".join(statement.assumptions)),

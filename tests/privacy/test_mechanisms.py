@@ -34,6 +34,14 @@ STATEMENT = PrivacyStatement(
 )
 
 
+@pytest.mark.parametrize("relation", Relation)
+def test_a_statement_says_how_many_records_a_unit_may_have(relation: Relation) -> None:
+    one, five = (STATEMENT.model_copy(update={"relation": relation, "rows_per_unit": rows}) for rows in (1, 5))
+    assert "one record" in one.sentence()
+    assert "up to 5 records" in five.sentence()
+    assert "one record" not in five.sentence()
+
+
 def target(statistic: Any, relation: Relation = Relation.REPLACE_ONE, rows: int = 1) -> Target:
     return Target(statistic, LATTICE, relation, rows)
 

@@ -344,6 +344,24 @@ def test_a_student_that_fails_on_the_answers_leaves_them_for_another(folder: Pat
         train_student(ObjectFactory(Broken()), plan.pipeline.domain, ("no", "yes"), plan.statement, x, labels, "drop")
 
 
+def test_answers_of_one_class_end_the_run_and_are_kept_for_the_next(folder: Path, tmp_path: Path) -> None:
+    rows = pq.read_table(folder / "q.parquet").to_pandas()
+    clear = rows[rows.to_numpy() @ np.array([1.5, -2.0, 0.5]) > 2]
+    pq.write_table(pa.Table.from_pandas(clear, preserve_index=False), tmp_path / "clear.parquet")
+    first = content(folder, tmp_path, queries=str(tmp_path / "clear.parquet"))
+    failed = call("run", save(tmp_path, first))
+    assert failed.exit_code == 1
+    assert "one class only" in failed.output
+    ledger = ("ledger", "show", "--ledger", first["ledger"]["path"])
+    before = call(*ledger).output
+    assert "--resume" not in failed.output + before
+    more = pd.concat([clear, rows[:100]])
+    pq.write_table(pa.Table.from_pandas(more, preserve_index=False), tmp_path / "more.parquet")
+    done = call("run", save(tmp_path, content(folder, tmp_path, queries=str(tmp_path / "more.parquet"))))
+    assert done.exit_code == 0, done.output
+    assert call(*ledger).output == before  # one charge, for all queries of the engine
+
+
 @pytest.mark.parametrize("refused", ["drop", "coin"])
 def test_the_student_drops_refusals_or_tosses_a_coin(folder: Path, tmp_path: Path, refused: str) -> None:
     wanted = content(

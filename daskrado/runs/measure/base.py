@@ -80,9 +80,10 @@ def plan_head(pipeline: MeasurePipeline, event: Event | None, ledger: Ledger | N
     if event is None or pipeline.protect is None:
         yield f"guarantee   {PrivacyStatement.none().sentence()}"
         return
-    yield f"protects    {pipeline.protect.unit}: {pipeline.protect.relation.meaning}"
+    protect = pipeline.protect
+    yield f"protects    {protect.unit}: {protect.relation.meaning(protect.rows_per_unit)}"
     yield f"cost        {event}"
-    relation = pipeline.protect.relation
+    relation = protect.relation
     if ledger is not None and ledger.limit(pipeline.dataset, relation) is not None:
         after = ledger.after(pipeline.dataset, relation, event)
         yield f"left        epsilon {float(ledger.remaining(pipeline.dataset, relation).epsilon):.4g} before this run"

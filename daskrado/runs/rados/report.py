@@ -103,7 +103,7 @@ def _statement_rows(statement: PrivacyStatement) -> list[tuple[str, str]]:
         return [("protected", "nobody: an un-noised sum can be attacked, see `daskrado audit rados`")]
     return [
         ("protected", f"{statement.unit}, with up to {statement.rows_per_unit} row(s)"),
-        ("neighbouring lakes", statement.relation.meaning),
+        ("neighbouring lakes", statement.relation.meaning(statement.rows_per_unit)),
         ("mechanism", f"{statement.mechanism}: {statement.theorem}"),
         ("it assumes", "; ".join(statement.assumptions)),
     ]

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from daskrado.encoding import needed_columns
-from daskrado.errors import UsageError
+from daskrado.errors import DataError, UsageError
 from daskrado.lake.scan import open_lake
 from daskrado.lake.shards import encode_queries
 from daskrado.privacy.answers import REFUSED
@@ -84,15 +84,19 @@ def _answered(pipeline: TeachersPipeline, account: Account, progress: Progress |
         else:
             x = encode_queries(pipeline.domain, table)
         labels = session.answer(x)
-        student = train_student(
-            session.plan.student,
-            pipeline.domain,
-            pipeline.all_classes,
-            session.plan.statement,
-            x,
-            labels,
-            pipeline.student.refused,
-        )
+        try:
+            student = train_student(
+                session.plan.student,
+                pipeline.domain,
+                pipeline.all_classes,
+                session.plan.statement,
+                x,
+                labels,
+                pipeline.student.refused,
+            )
+        except DataError:
+            account.final = True  # the engine keeps the answers, and no student learns from them another time
+            raise
         return TeachersResult(
             session.plan,
             session.run,

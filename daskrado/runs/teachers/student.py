@@ -69,7 +69,7 @@ def train_student(
     if len(np.unique(y[kept])) < 2:
         raise DataError(
             f"the {int(kept.sum())} private answers show one class only: there is nothing for a student to learn; "
-            "ask other queries, or plan for more answers"
+            "ask other queries, too; these are kept, and to ask them again costs nothing"
         )
     estimator = factory.make(0)
     name = factory.kind if isinstance(factory, OwnFactory) else factory.path
