@@ -66,7 +66,7 @@ class Account:
         self._beside: Path | None = None
         self._done = False
         self._again = again
-        self.final = False  # set where whoever resumes the run would fail in the same way
+        self.final = False  # set where whoever resumes the run would fail in the same way, and nothing is lost
 
     @property
     def ledger(self) -> Ledger:
@@ -295,7 +295,9 @@ class Account:
             return
         with contextlib.suppress(LedgerError):  # a ledger out of reach: the run may be charged, so remember it
             charged = any(e.state is not State.VOID for e in entries_of(self.ledger, self.run).values())
-            if self.journal is not None and (self.final or not charged):
+            if self.final:
+                self.done()
+            elif self.journal is not None and not charged:
                 self.journal.forget()
             elif self.journal is not None:
                 error.add_note(self._left())
