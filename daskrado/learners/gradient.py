@@ -13,6 +13,7 @@ import numpy as np
 from daskrado.errors import UsageError
 from daskrado.lattice import Lattice
 from daskrado.learners.iterative import GOOD_NORM, Guarantee, Learned, Session, check_worthwhile
+from daskrado.learners.smoothing import smoother
 from daskrado.losses import Huber, Loss
 from daskrado.privacy.accountant import ZcdpEvent, zcdp_rho
 from daskrado.privacy.noise import MAX_SCALE, discrete_gaussian
@@ -35,16 +36,17 @@ class Steps:
 
 @dataclass(frozen=True)
 class PrivateGradient:
-    """T steps u <- u - rate V, V <- m V + (noisy mean gradient), then the mean of the last half of the iterates.
+    """T steps u <- u - rate V, V <- m V + S (noisy mean gradient), then the mean of the last half of the iterates.
 
     Rows are in the unit ball and u = R w. The Huber loss is the default: at equal noise its gradient is twice as long
-    as the logistic one where most rows are still near the boundary.
+    as the logistic one where most rows are still near the boundary. With ``smooth``, S lets neighbouring bins of a
+    column learn from each other (:mod:`daskrado.learners.smoothing`); else it is the identity.
 
     Sensitivity
         One row moves a sum of gradients by at most 1 or 2 (:class:`daskrado.statistics.slopes.SlopeSum`), whatever
         the earlier, public iterates are. T discrete Gaussians of scale s compose to the one Gaussian of scale
-        s / sqrt(T): rho = T sensitivity^2 / (2 s^2) of zCDP, converted optimally at the end. Averaging and momentum
-        are post-processing.
+        s / sqrt(T): rho = T sensitivity^2 / (2 s^2) of zCDP, converted optimally at the end. Averaging, momentum and
+        smoothing are post-processing.
 
     Reference
         Bassily, Smith and Thakurta (2014), full batch; Canonne, Kamath and Steinke (2020), noise and conversion;
@@ -54,12 +56,14 @@ class PrivateGradient:
     descent by a total length l = rate T ends within D^2 / (2 l) + l v^2 / 2 of the best of norm D, whatever T is: the
     noise of T steps grows as sqrt(T) on each and averages out again. So l = D / v. The steps must be short enough for
     descent with momentum m to be stable, rate < 2 (1 + m) / ((1 - m) c) at curvature c; T is the least number that
-    keeps to half of that, within MIN_STEPS and MAX_STEPS.
+    keeps to half of that, within MIN_STEPS and MAX_STEPS. All this is in the norm of S's inverse, where noise counts
+    as trace S = d and curvature is at most c x.Sx, as without S; a smooth classifier has the smaller norm there.
     """
 
     loss: Loss = Huber(0.5)  # noqa: RUF009 - frozen
     steps: int | None = None
     rate: float | None = None
+    smooth: bool = True
 
     name: ClassVar[str] = "gradient"
     seeded: ClassVar[bool] = False
@@ -117,6 +121,7 @@ class PrivateGradient:
         """Descend; the grant is spent before the first draw."""
         plan, lattice = self.schedule(facts), session.passes.lattice
         unit = _unit(plan, lattice)
+        smoothed = smoother(session.passes.domain) if self.smooth else np.asarray
         u, velocity, total = (np.zeros(facts.width) for _ in range(3))
         averaged = max(1, plan.count // 2)
         for step in range(plan.count):
@@ -125,7 +130,7 @@ class PrivateGradient:
                 partial(session.passes.sum, slopes, share=session.share),
                 lambda summary: discrete_gaussian(summary.vector, plan.noise / unit),
             )
-            velocity = _MOMENTUM * velocity + noisy * (unit / facts.rows)
+            velocity = _MOMENTUM * velocity + smoothed(noisy * (unit / facts.rows))
             u = u - plan.rate * (1 - _MOMENTUM) * velocity
             if step >= plan.count - averaged:
                 total += u / averaged

@@ -65,16 +65,20 @@ class ObjectiveChoice(_WithLoss):
 
 
 class GradientChoice(_WithLoss):
-    """Noisy gradient descent; steps and rate from a public rule unless given."""
+    """Noisy gradient descent; steps and rate from a public rule unless given.
+
+    ``smooth`` is for bins that are in an order: neighbours learn from each other.
+    """
 
     kind: Literal["gradient"]
     loss: LossName = "huber"
     steps: int | None = Field(default=None, ge=1, le=20 * MAX_STEPS)
     rate: float | None = Field(default=None, gt=0)
+    smooth: bool = True
 
     def build(self) -> IterativeLearner:
         """The learner."""
-        return PrivateGradient(self.made_loss(), self.steps, self.rate)
+        return PrivateGradient(self.made_loss(), self.steps, self.rate, self.smooth)
 
 
 class AutoChoice(Frozen):

@@ -9,11 +9,15 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from scipy.optimize import minimize, minimize_scalar
 
+from daskrado.domain import Domain
+from daskrado.encoding import encode_table
 from daskrado.learners.gradient import MAX_STEPS, MIN_STEPS, PrivateGradient
 from daskrado.learners.iterative import GOOD_NORM
+from daskrado.learners.smoothing import smoother
 from daskrado.losses import Huber, Logistic, Loss, SmoothHinge
 from daskrado.privacy.accountant import zcdp_rho
 from daskrado.privacy.perturbation import Facts
@@ -67,6 +71,49 @@ def test_given_steps_or_rate_are_kept_and_the_length_follows() -> None:
     assert rated.count * 9.0 == pytest.approx(ruled.rate * ruled.count, rel=0.01)
     both = PrivateGradient(steps=5, rate=3.0).schedule(facts(0.1))
     assert (both.count, both.rate) == (5, 3.0)
+
+
+def binned(kernel: dict[str, Any] | None = None) -> Domain:
+    """Bins, categories, a number and a null flag between them."""
+    columns = {
+        "a": {"kind": "numeric", "lower": 0, "upper": 10, "bins": [2, 3, 5, 8], "nulls": {"fill": 1}},
+        "b": {"kind": "categorical", "values": ["x", "y", "z"]},
+        "c": {"kind": "numeric", "lower": 0, "upper": 10, "bins": list(range(1, 10))},
+        "d": {"kind": "numeric", "lower": 0, "upper": 1},
+    }
+    label = {"column": "label", "positive": 1, "negative": 0}
+    return Domain.model_validate({"label": label, "norm_bound": 1.0, "columns": columns, "kernel": kernel})
+
+
+def test_smoothing_is_the_correlation_of_bins_within_a_column_and_nothing_else() -> None:
+    domain = binned()
+    smooth = np.column_stack([smoother(domain)(unit) for unit in np.eye(domain.width)])
+    expected = np.eye(domain.width)
+    for start, size in ((0, 5), (10, 10)):
+        far = np.abs(np.subtract.outer(np.arange(size), np.arange(size)))
+        expected[start : start + size, start : start + size] = np.exp(-10 * far / size)
+    assert [domain.feature_names[at] for at in (5, 6, 9, 20)] == ["a is null", "b=x", "b=other", "d"]
+    assert smooth == pytest.approx(expected, abs=1e-12)
+
+
+def test_smoothing_leaves_the_noise_and_the_curvature_that_the_rule_counts_with() -> None:
+    """trace S = d, S is positive, and x.Sx = |x|^2 for rows: they have one bin in each column."""
+    domain = binned()
+    smooth = np.column_stack([smoother(domain)(unit) for unit in np.eye(domain.width)])
+    assert np.trace(smooth) == pytest.approx(domain.width)
+    assert np.linalg.eigvalsh(smooth).min() > 0
+    table = pa.table(
+        {"a": [0.5, 2.0, None, 9.9], "b": ["x", "q", "z", "y"], "c": [0, 1, 5, 9.5], "d": [0, 0.2, 1, 0.7]}
+    )
+    rows = encode_table(domain, table.append_column("label", pa.array([0, 1, 1, 0])))
+    x = rows.block(0, 4, np.empty((4, domain.width), order="F"))
+    assert np.einsum("ij,jk,ik->i", x, smooth, x) == pytest.approx((x**2).sum(axis=1))
+
+
+def test_features_of_a_kernel_are_not_smoothed() -> None:
+    domain = binned({"kind": "gaussian", "gamma": 0.5, "features": 40})
+    vector = np.arange(float(domain.width))
+    assert (smoother(domain)(vector) == vector).all()
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,42 @@
+"""Neighbouring bins of a column learn from each other: a public matrix on gradients that were released already."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solveh_banded
+
+from daskrado.domain import Domain, NumericColumn
+
+Vector = NDArray[np.float64]
+SHARE = 10
+"""Bins that are a tenth of their column apart are correlated by 1/e.
+
+Of 5, 10 and 20, and of fixed numbers of bins, chosen in simulation on magic, covertype, diabetes130 and KDDCup99.
+"""
+
+
+def smoother(domain: Domain) -> Callable[[Vector], Vector]:
+    """v -> S v, where S is exp(-SHARE |i - j| / m) between bins i and j of a column of m bins, else the identity.
+
+    S has a diagonal of ones, and a row has one bin in each column: x.Sx = |x|^2, so rows of the unit ball are in the
+    unit ball of S, too. Its inverse has three diagonals (an autoregression along the bins), which solves in linear
+    time. Features of a kernel have no neighbours.
+    """
+    diagonal, beside = np.ones(domain.width), np.zeros(domain.width)
+    start = 0
+    for name, column in domain.columns.items() if domain.kernel is None else ():
+        size = len(column.feature_names(name))
+        if isinstance(column, NumericColumn) and column.bins is not None:
+            near = math.exp(-SHARE / size)
+            diagonal[start : start + size] = (1 + near**2) / (1 - near**2)
+            diagonal[[start, start + size - 1]] = 1 / (1 - near**2)
+            beside[start : start + size - 1] = -near / (1 - near**2)
+        start += size + (column.fill is not None)
+    if not beside.any():
+        return lambda vector: vector
+    bands = np.stack([diagonal, beside])
+    return lambda vector: np.asarray(solveh_banded(bands, vector, lower=True))
