@@ -1,6 +1,6 @@
-"""How the constants of the public rules were chosen, on every table but Adult: GOOD_NORM, or the bin edges (--bins).
+"""How the constants of the public rules were chosen, on every table but Adult: GOOD_NORM, bin edges, smoothing.
 
-python pipelines/reproduce/gradient_rule.py --json [--bins]
+python pipelines/reproduce/gradient_rule.py --json [--bins | --smooth]
 
 For each table, epsilon and value of the constant: mean test error, and how far that is above the best value's.
 GOOD_NORM is the value with the least mean excess over the three learners. Adult is left out.
@@ -22,7 +22,7 @@ from public_bins import COARSE, FINE
 from tables import LOADERS, public_domain
 
 from daskrado.domain import Domain
-from daskrado.learners import erm, gradient
+from daskrado.learners import erm, gradient, smoothing
 from daskrado.learners.erm import ObjectivePerturbation, OutputPerturbation
 from daskrado.learners.gradient import PrivateGradient
 from daskrado.learners.iterative import IterativeLearner, Session
@@ -38,6 +38,8 @@ LEARNERS: dict[str, tuple[IterativeLearner, float]] = {
     "objective": (ObjectivePerturbation(Huber(0.5)), 0.0),
     "output": (OutputPerturbation(Huber(0.5)), 0.0),
 }
+SHARES = {"not smoothed": None, "5": 5, "10": 10, "20": 20}
+BINNED = ("magic_bins", "covertype_bins", "diabetes130_long", "kdd_bins")
 BINS = {
     "10, R5": (10, COARSE[1][::2]),
     "20, 1-2-5": (20, (1.0, 2.0, 5.0)),
@@ -73,9 +75,11 @@ def load(name: str, rows: int, bins: tuple[int, tuple[float, ...]] = COARSE) -> 
     return table.sample(min(rows, len(table)), random_state=0).reset_index(drop=True), domain
 
 
-def measure(table: pd.DataFrame, domain: Domain, who: str, norm: float, runs: int) -> list[float]:
+def measure(
+    table: pd.DataFrame, domain: Domain, who: tuple[IterativeLearner, float], norm: float, runs: int
+) -> list[float]:
     """Mean test error at each epsilon."""
-    learner, delta = LEARNERS[who]
+    learner, delta = who
     erm.GOOD_NORM = gradient.GOOD_NORM = norm
     train, test, rows = next(folds(table, domain, 1, of=5))
     found = []
@@ -99,6 +103,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     parser.add_argument("--bins", action="store_true", help="compare bin edges in place of norms")
+    parser.add_argument("--smooth", action="store_true", help="compare how far bins learn from each other")
     parser.add_argument("--tables", default=",".join(TABLES))
     parser.add_argument("--learners", default=",".join(LEARNERS))
     parser.add_argument("--rows", type=int, default=25_000)
@@ -106,17 +111,27 @@ def main() -> None:
     options = parser.parse_args()
     kept: dict[str, dict[str, dict[str, list[float]]]] = {}
     if options.bins:
-        for name in ("magic_bins", "covertype_bins", "diabetes130_long"):
+        for name in BINNED[:3]:
             for rule, bins in BINS.items():
-                row = measure(*load(name, options.rows, bins), "gradient", gradient.GOOD_NORM, options.runs)
+                made = load(name, options.rows, bins)
+                row = measure(*made, LEARNERS["gradient"], gradient.GOOD_NORM, options.runs)
                 kept.setdefault("bins", {}).setdefault(name, {})[rule] = row
                 say(f"{name} {rule}: {row}")
+    elif options.smooth:
+        for name in BINNED:
+            made = load(name, options.rows)
+            for text, share in SHARES.items():
+                smoothing.SHARE = share or 1
+                learner = PrivateGradient(smooth=share is not None)
+                row = measure(*made, (learner, 1e-6), gradient.GOOD_NORM, options.runs)
+                kept.setdefault("smooth", {}).setdefault(name, {})[text] = row
+                say(f"{name} {text}: {row}")
     else:
         for name in options.tables.split(","):
             made = load(name, options.rows)
             for who in options.learners.split(","):
                 for norm in NORMS:
-                    row = measure(*made, who, norm, options.runs)
+                    row = measure(*made, LEARNERS[who], norm, options.runs)
                     kept.setdefault(who, {}).setdefault(name, {})[f"{norm:g}"] = row
                     say(f"{name} {who} {norm:g}: {row}")
     result = {
