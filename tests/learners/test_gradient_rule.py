@@ -9,14 +9,19 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from scipy.optimize import minimize, minimize_scalar
 
 from daskrado.domain import Domain
 from daskrado.encoding import encode_table
+from daskrado.lake.collect import open_passes
+from daskrado.lake.scan import open_lake
+from daskrado.lattice import Lattice
+from daskrado.learners import gradient
 from daskrado.learners.gradient import MAX_STEPS, MIN_STEPS, PrivateGradient
-from daskrado.learners.iterative import GOOD_NORM
+from daskrado.learners.iterative import GOOD_NORM, Session
 from daskrado.learners.smoothing import smoother
 from daskrado.losses import Huber, Logistic, Loss, SmoothHinge
 from daskrado.privacy.accountant import zcdp_rho
@@ -108,6 +113,23 @@ def test_smoothing_leaves_the_noise_and_the_curvature_that_the_rule_counts_with(
     rows = encode_table(domain, table.append_column("label", pa.array([0, 1, 1, 0])))
     x = rows.block(0, 4, np.empty((4, domain.width), order="F"))
     assert np.einsum("ij,jk,ik->i", x, smooth, x) == pytest.approx((x**2).sum(axis=1))
+
+
+def test_a_step_is_smoothed_after_its_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With draws that are the same, a smoothed step is S times the plain one."""
+    domain, draw = binned(), np.random.default_rng(0)
+    columns = {"a": draw.uniform(0, 10, 50), "b": draw.choice(["x", "y"], 50), "c": draw.uniform(0, 10, 50)}
+    lake = open_lake(pd.DataFrame(columns | {"d": draw.random(50), "label": draw.integers(0, 2, 50)}), domain)
+    noise = draw.integers(-(2**40), 2**40, domain.width)
+    monkeypatch.setattr(gradient, "discrete_gaussian", lambda vector, _scale: vector + noise)
+    known = Facts(50, domain.width, 1.0, Relation.ADD_REMOVE, 1.0, 1e-6)
+    with open_passes(lake, domain, Lattice(1.0)) as passes:
+        plain, smooth = (
+            PrivateGradient(steps=1, rate=1.0, smooth=smooth).learn(Session(passes, lambda: None), known).weights
+            for smooth in (False, True)
+        )
+    assert not np.allclose(smooth, plain)
+    assert smooth == pytest.approx(smoother(domain)(plain))
 
 
 def test_features_of_a_kernel_are_not_smoothed() -> None:
