@@ -55,7 +55,7 @@ def fit(
     epsilon: float | None = None,
     delta: float = 0.0,
     relation: str = "add_remove",
-    unit: str = "one record",
+    unit: str | None = None,
     rows_per_unit: int = 1,
     rows: int | None = None,
     feature: str | None = None,
@@ -109,7 +109,8 @@ def fit(
     if statistic is not None:
         content["statistic"] = dict(statistic)
     if private:
-        content["protect"] = {"relation": relation, "unit": unit, "rows_per_unit": rows_per_unit, "feature": feature}
+        whose = unit or ("one record" if rows_per_unit == 1 else "the owner of the records")
+        content["protect"] = {"relation": relation, "unit": whose, "rows_per_unit": rows_per_unit, "feature": feature}
         content["budget"] = {"epsilon": epsilon, "delta": delta}
     return run(make_pipeline(**content), overwrite=overwrite, progress=progress, write=output is not None)
 

@@ -14,16 +14,15 @@ from numba import types
 from numba.extending import intrinsic
 
 TILE = 2048  # rows that go through all steps of encoding before the next ones: they stay in the processor's cache
-SCALED, ONE_HOT, CONSTANT = range(3)
+SCALED, ONE_HOT, FLAG, CONSTANT = range(4)
 _LARGEST = float(np.finfo(np.float64).max)
 
 
-def _jit(loop: Callable[..., Any], signature: str | None = None) -> Any:
-    options: dict[str, Any] = {"nogil": True}
+def _jit(loop: Callable[..., Any], signature: str) -> Any:
     try:
-        return numba.jit(signature, cache=True, **options)(loop)
-    except RuntimeError:  # nowhere to keep compiled code: compile it in every process
-        return numba.jit(signature, **options)(loop)
+        return numba.jit(signature, nogil=True, cache=True)(loop)
+    except Exception:  # nowhere to keep compiled code, or what is kept is damaged: compile it in every process
+        return numba.jit(signature, nogil=True)(loop)
 
 
 def _pointer_to(item: Any) -> Any:
@@ -42,6 +41,7 @@ def _pointer_to(item: Any) -> Any:
 
 _floats = _pointer_to(types.float64)
 _numbers = _pointer_to(types.int32)
+_bytes = _pointer_to(types.uint8)
 
 
 def _scale(values: Any, factor: float, offset: float, out: Any, squares: Any) -> bool:
@@ -68,6 +68,13 @@ def _one_hot(index: Any, out: Any, first: int, squares: Any) -> bool:
     return True
 
 
+def _flag(values: Any, out: Any, squares: Any) -> None:
+    for i in range(values.size):
+        value = float(values[i])
+        out[i] = value
+        squares[i] += value * value
+
+
 def _shrink(squares: Any, bound: float, inward: float, steps: float) -> None:
     for i in range(squares.size):
         norm = np.sqrt(squares[i])
@@ -79,7 +86,14 @@ def _truncate(values: Any, factors: Any) -> None:
         values[i] = np.trunc(values[i] * factors[i])
 
 
-scale, one_hot, shrink, truncate = (_jit(loop) for loop in (_scale, _one_hot, _shrink, _truncate))
+def _multiply(values: Any, factors: Any) -> None:
+    for i in range(values.size):
+        values[i] = values[i] * factors[i]
+
+
+scale, one_hot, flag, shrink, truncate, multiply = (
+    numba.jit(loop, nogil=True) for loop in (_scale, _one_hot, _flag, _shrink, _truncate, _multiply)
+)
 
 
 def _encode(
@@ -93,6 +107,7 @@ def _encode(
     bound: float,
     inward: float,
     steps: float,
+    whole: bool,
     out: Any,
 ) -> bool:
     usable = True
@@ -110,13 +125,19 @@ def _encode(
             elif kinds[column] == ONE_HOT:
                 index = numba.carray(_numbers(addresses[column] + 4 * (start + first)), last - first)
                 usable &= one_hot(index, out[feature : feature + widths[column]], first, squares)
+            elif kinds[column] == FLAG:
+                flags = numba.carray(_bytes(addresses[column] + start + first), last - first)
+                flag(flags, out[feature, first:last], squares)
             else:
                 out[feature, first:last] = factors[column]
                 squares += factors[column] * factors[column]
             feature += widths[column]
         shrink(squares, bound, inward, steps)
         for at in range(feature):
-            truncate(out[at, first:last], squares)
+            if whole:
+                truncate(out[at, first:last], squares)
+            else:
+                multiply(out[at, first:last], squares)
     return usable
 
 
@@ -135,6 +156,6 @@ def _signed_sums(values: Any, cells: Any, sketch: Any) -> None:
 encode = _jit(
     _encode,
     "boolean(int64[::1], int64[::1], float64[::1], float64[::1], int64[::1],"
-    " int64, int64, float64, float64, float64, float64[:, ::1])",
+    " int64, int64, float64, float64, float64, boolean, float64[:, ::1])",
 )
 signed_sums = _jit(_signed_sums, "void(float64[:, :], int64[::1], int64[:, ::1])")

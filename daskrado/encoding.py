@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from daskrado import loops
 from daskrado.domain import BooleanColumn, CategoricalColumn, Domain, NumericColumn, Scalar
 from daskrado.kernels import fourier_features
-from daskrado.lattice import Lattice, just_inside
+from daskrado.lattice import Lattice, clip_rows, just_inside
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -107,18 +107,35 @@ class EncodedTable:
         return rows
 
     def on_grid(self, start: int, stop: int, out: NDArray[np.float64], lattice: Lattice) -> NDArray[np.float64]:
-        """The same rows clipped and truncated onto the grid: in one trip through memory where loops are compiled."""
+        """The same rows clipped and truncated onto the grid."""
+        steps = math.ldexp(1.0, lattice.bits)
+        if self._at_once(start, stop, out, lattice.norm_bound, steps, whole=True):
+            return out[: stop - start]
+        return lattice.quantise(self.block(start, stop, out))
+
+    def clipped(self, start: int, stop: int, out: NDArray[np.float64], norm_bound: float) -> NDArray[np.float64]:
+        """The same rows clipped, off the grid."""
+        if self._at_once(start, stop, out, norm_bound, norm_bound, whole=False):
+            return out[: stop - start]
+        return clip_rows(self.block(start, stop, out), norm_bound)
+
+    def _at_once(
+        self, start: int, stop: int, out: NDArray[np.float64], norm_bound: float, steps: float, *, whole: bool
+    ) -> bool:
+        """Encode and clip in one trip through memory; False where loops are not compiled, or a row is unusable."""
         encode = loops.encoder()
-        if encode is not None and self.domain.kernel is None and out.flags.f_contiguous:
-            self._sources = self._sources or self._as_sources()
-            inward, steps = just_inside(self.domain.width), math.ldexp(1.0, lattice.bits)
-            rows = stop - start
-            if encode(*self._sources.arrays, start, rows, lattice.norm_bound, inward, steps, out.T):
-                return out[:rows]
-        return lattice.quantise(self.block(start, stop, out))  # tells, too, which column is not finite
+        if encode is None or self.domain.kernel is not None:
+            return False
+        if not (0 <= start <= stop <= self.length and stop - start <= len(out)):
+            return False
+        if out.shape[1] != self.domain.width or out.dtype != np.float64 or not out.T.flags.carray:
+            return False
+        self._sources = self._sources or self._as_sources()
+        inward = just_inside(self.domain.width)
+        return encode(*self._sources.arrays, start, stop - start, norm_bound, inward, steps, whole, out.T)
 
     def _as_sources(self) -> loops.Sources:
-        sources = loops.Sources()
+        sources = loops.Sources(self.length)
         for name, column in self.domain.columns.items():
             values = self._values[name]
             if isinstance(column, NumericColumn) and column.bins is None:
@@ -128,7 +145,7 @@ class EncodedTable:
             else:
                 sources.one_hot(values, len(column.feature_names(name)))
             if column.fill is not None:
-                sources.scaled(self._nulls[name])
+                sources.flag(self._nulls[name])
         if self.domain.intercept:
             sources.constant(self.domain.intercept)
         return sources
@@ -210,6 +227,10 @@ def encode_table(
         out.labels = _labels(out, _flat(table.column(domain.label.column)), missing_labels)
     if ids and domain.id is not None:
         out.ids = _ids(out, _flat(table.column(domain.id)))
+    if out.problems:  # no block will be cut: tell the rest, too
+        for name, values in out._values.items():
+            if isinstance(domain.columns[name], NumericColumn) and values.dtype == np.float64:
+                _check_finite(out, name, values)
     return out
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -99,6 +103,13 @@ def test_any_numbers_are_encoded_alike(data: st.DataObject, rows: int, bits: int
     assert same_bits(fast[0], plain[0])
     assert fast[1] == plain[1] == []
     assert (np.square(fast[0]).sum(axis=1) <= 4.0**bits).all()
+    fast, plain = both(lambda: clipped(table(rows, **odd)))
+    assert same_bits(fast, plain)
+
+
+def clipped(content: pa.Table) -> np.ndarray:
+    made = encode_table(DOMAIN, content, label=False)
+    return made.clipped(0, made.length, np.empty((made.length + 3, DOMAIN.width), order="F"), 2.2).copy()
 
 
 @pytest.mark.parametrize("rows", [TILE - 1, TILE, 3 * TILE + 5])
@@ -130,10 +141,75 @@ def test_a_compiled_loop_writes_only_features_that_there_are() -> None:
     encode, out = loops.encoder(), np.full((2, 4), 7.5)
     assert encode is not None
     for index in (-1, 2, 2**31 - 1):
-        sources = loops.Sources()
+        sources = loops.Sources(4)
         sources.one_hot(np.array([0, index, 1, 0], dtype=np.int32), 2)
-        assert not encode(*sources.arrays, 0, 4, 1.0, 1.0, 1.0, out)
+        assert not encode(*sources.arrays, 0, 4, 1.0, 1.0, 1.0, True, out)
         assert np.isin(out, [0.0, 1.0, 7.5]).all()
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "rows", "width"),
+    [
+        (0, 100, 50, DOMAIN.width),
+        (0, 101, 200, DOMAIN.width),
+        (0, 100, 100, DOMAIN.width - 1),
+        (-1, 5, 9, DOMAIN.width),
+    ],
+)
+def test_a_compiled_loop_stays_within_its_arrays(start: int, stop: int, rows: int, width: int) -> None:
+    made, raw = encode_table(DOMAIN, table(100), label=False), np.full(rows * width + 5000, 7.5)
+    out = raw[: rows * width].reshape((rows, width), order="F")
+    with pytest.raises((ValueError, IndexError)):
+        made.on_grid(start, stop, out, Lattice(2.2))
+    assert (raw[rows * width :] == 7.5).all()
+
+
+def test_a_column_of_another_length_is_refused() -> None:
+    with pytest.raises(ValueError, match="3 rows"):
+        loops.Sources(3).scaled(np.zeros(2))
+
+
+@pytest.mark.parametrize("cells", [[0, 1], [0, 1, 6], [0, -1, 2]])
+def test_cells_that_are_not_there_are_refused(cells: list[int]) -> None:
+    for _ in both(lambda: None):
+        with pytest.raises(ValueError, match=r"0..5"):
+            loops.signed_sums(np.ones((3, 2)), np.array(cells), 3)
+
+
+def test_rows_that_compiled_code_does_not_take_are_summed_all_the_same() -> None:
+    values = np.arange(6.0).reshape(3, 2)
+    values.flags.writeable = False
+    assert loops.signed_sums(values, np.array([0, 9, 1, 9, 5])[::2], 3).tolist() == [[0, 2, -4], [1, 3, -5]]
+
+
+@pytest.mark.parametrize("harm", ["off", "damaged", "full"])
+def test_loops_that_cannot_be_compiled_or_kept_cost_speed_only(harm: str, tmp_path: Path) -> None:
+    code = """
+import resource, signal, sys
+import numpy as np
+from daskrado import loops
+import numba, daskrado.statistics
+if sys.argv[1] == "full":
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+loops.compile_loops()
+assert bool(loops._compiled) == (sys.argv[1] != "off")
+assert loops.signed_sums(np.ones((3, 1)), np.array([0, 0, 1]), 1).tolist() == [[1]]
+"""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)} | (
+        {"NUMBA_DISABLE_JIT": "1"} if harm == "off" else {}
+    )
+
+    def run() -> None:
+        subprocess.run([sys.executable, "-c", code, harm], env=environment, check=True, timeout=120)
+
+    run()
+    if harm == "damaged":
+        kept = [path for path in tmp_path.rglob("*") if path.is_file()]
+        assert kept
+        for path in kept:
+            path.write_bytes(b"")
+        run()
 
 
 @given(st.data(), st.integers(0, 70))

@@ -13,7 +13,7 @@ from daskrado.domain import Domain
 from daskrado.encoding import EncodedTable, encode_groups, encode_table, needed_columns
 from daskrado.errors import DataError
 from daskrado.lake.seeds import position_seeds, record_seeds
-from daskrado.lattice import Lattice, clip_rows
+from daskrado.lattice import Lattice
 from daskrado.loops import compile_loops
 from daskrado.statistics.base import Additive, Place, Rows
 
@@ -172,7 +172,7 @@ def blocks(
         if job.statistic.on_grid:
             x = encoded.on_grid(start, stop, buffer, job.lattice)
         else:
-            x = clip_rows(encoded.block(start, stop, buffer), job.lattice.norm_bound)
+            x = encoded.clipped(start, stop, buffer, job.lattice.norm_bound)
         if encoded.problems:
             return
         seeds = None

@@ -352,7 +352,9 @@ def test_answers_of_one_class_end_the_run_and_are_kept_for_the_next(folder: Path
     for failing in (lambda: daskrado.run_teachers(first), lambda: load_job(save(tmp_path, first)).result()):
         with pytest.raises(DataError, match="one class only") as failed:
             failing()
-        assert not getattr(failed.value, "__notes__", [])  # nothing to resume, and nothing lost
+        assert failed.value.__notes__ == [
+            f"answers are kept; {300 - len(clear)} further ones may be asked on the same charge"
+        ]
     ledger = ("ledger", "show", "--ledger", first["ledger"]["path"])
     before = call(*ledger).output
     assert "--resume" not in before
@@ -361,6 +363,23 @@ def test_answers_of_one_class_end_the_run_and_are_kept_for_the_next(folder: Path
     done = call("run", save(tmp_path, content(folder, tmp_path, queries=str(tmp_path / "more.parquet"))))
     assert done.exit_code == 0, done.output
     assert call(*ledger).output == before  # one charge, for all queries of the engine
+
+
+def test_a_used_up_engine_offers_no_further_queries(folder: Path, tmp_path: Path) -> None:
+    rows = pq.read_table(folder / "q.parquet").to_pandas()
+    clear = rows[rows.to_numpy() @ np.array([1.5, -2.0, 0.5]) > 2]
+    pq.write_table(pa.Table.from_pandas(clear, preserve_index=False), tmp_path / "clear.parquet")
+    wanted = content(
+        folder,
+        tmp_path,
+        queries=str(tmp_path / "clear.parquet"),
+        answers={"mechanism": "gaussian", "queries": len(clear)},
+    )
+    with pytest.raises(DataError, match="one class only") as failed:
+        daskrado.run_teachers(wanted)
+    assert failed.value.__notes__ == [
+        "answers are kept; for other queries open the next engine (answers.engine), charged anew"
+    ]
 
 
 @pytest.mark.parametrize("refused", ["drop", "coin"])

@@ -18,6 +18,7 @@ from daskrado.lake.scan import open_lake
 from daskrado.lake.shards import encode_queries
 from daskrado.privacy.answers import REFUSED
 from daskrado.privacy.ledger import Ledger
+from daskrado.privacy.vote_engine import NEXT_ENGINE
 from daskrado.runs.account import Account
 from daskrado.runs.opening import open_account
 from daskrado.runs.pipeline_job import PipelineJob, Progress
@@ -94,8 +95,11 @@ def _answered(pipeline: TeachersPipeline, account: Account, progress: Progress |
                 labels,
                 pipeline.student.refused,
             )
-        except DataError:
+        except DataError as error:
             account.final = True  # the engine keeps the answers, and no student learns from them another time
+            left = session.engine.left_afterwards
+            more = f"{left} further ones may be asked on the same charge"
+            error.add_note(f"answers are kept; {more if left else f'for other queries {NEXT_ENGINE}, charged anew'}")
             raise
         return TeachersResult(
             session.plan,

@@ -66,10 +66,11 @@ def train_student(
         unsure = labels == REFUSED
         y[unsure] = np.random.Generator(np.random.Philox(key=[7, 0])).integers(len(classes), size=int(unsure.sum()))
         kept = kept | unsure
+    if not kept.any():
+        raise DataError("no query was answered: there is nothing for a student to learn")
     if len(np.unique(y[kept])) < 2:
         raise DataError(
-            f"the {int(kept.sum())} private answers show one class only: there is nothing for a student to learn; "
-            "ask other queries, too; these are kept, and to ask them again costs nothing"
+            f"the {int(kept.sum())} private answers show one class only: there is nothing for a student to learn"
         )
     estimator = factory.make(0)
     name = factory.kind if isinstance(factory, OwnFactory) else factory.path
