@@ -109,6 +109,6 @@ RANGES: dict[str, dict[str, Range]] = {
     },
 }
 DROPPED = {
-    # a weight of the survey, and the same schooling in words
+    # a sampling weight is a fact about the survey, not about the person; and the same schooling in words
     "adult": ("fnlwgt", "education"),
 }
