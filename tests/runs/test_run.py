@@ -218,8 +218,9 @@ def test_the_output_folder_is_refused_before_the_budget_is_touched(
 def test_group_privacy_multiplies_the_noise(clinic: Clinic) -> None:
     path, domain = clinic(3000, 3)
     one = fit(path, domain).release.noise_std["mean"]
-    four = fit(path, domain, rows_per_unit=4).release.noise_std["mean"]
-    assert four == pytest.approx(4 * one)
+    four = fit(path, domain, rows_per_unit=4)
+    assert four.release.noise_std["mean"] == pytest.approx(4 * one)
+    assert "for the owner of the records (up to 4 records added" in four.plan.statement.sentence()
 
 
 @pytest.mark.cluster
