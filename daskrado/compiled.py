@@ -13,8 +13,9 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
+from daskrado.loops import FLAG, ONE_HOT, SCALED
+
 TILE = 2048  # rows that go through all steps of encoding before the next ones: they stay in the processor's cache
-SCALED, ONE_HOT, FLAG, CONSTANT = range(4)
 _LARGEST = float(np.finfo(np.float64).max)
 
 

@@ -1,6 +1,6 @@
 """From Arrow columns to encoded rows, as the Domain says: scale by public bounds, one-hot, constant feature.
 
-Problems with the data are returned as values that count rows and name columns; they never hold a row's value.
+Problems with the data are returned as values that name columns; they never hold a row's value.
 """
 
 from __future__ import annotations

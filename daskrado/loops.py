@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+SCALED, ONE_HOT, FLAG, CONSTANT = range(4)  # what becomes of a column
 REPAID_CELLS = 10_000_000  # rows times features of a lake from which on compiling pays
 
 _log = logging.getLogger(__name__)
@@ -48,19 +49,19 @@ class Sources:
     def scaled(self, values: NDArray[Any], factor: float = 1.0, offset: float = 0.0) -> None:
         """One feature: ``values * factor - offset``, clipped to [-1, 1]."""
         held = self._hold(values, np.float64)
-        self._columns.append((0, held, factor, offset + 0.0, 1))  # an offset of -0.0 would turn zeros over
+        self._columns.append((SCALED, held, factor, offset + 0.0, 1))  # an offset of -0.0 would turn zeros over
 
     def one_hot(self, index: NDArray[Any], width: int) -> None:
         """``width`` features, of which the one at ``index`` is 1."""
-        self._columns.append((1, self._hold(index, np.int32), 0.0, 0.0, width))
+        self._columns.append((ONE_HOT, self._hold(index, np.int32), 0.0, 0.0, width))
 
     def flag(self, values: NDArray[np.bool_]) -> None:
         """One feature, 1 or 0."""
-        self._columns.append((2, self._hold(values, np.bool_), 0.0, 0.0, 1))
+        self._columns.append((FLAG, self._hold(values, np.bool_), 0.0, 0.0, 1))
 
     def constant(self, value: float) -> None:
         """One feature that is the same in all rows."""
-        self._columns.append((3, 0, value, 0.0, 1))
+        self._columns.append((CONSTANT, 0, value, 0.0, 1))
 
     def _hold(self, values: NDArray[Any], kind: type[Any]) -> int:
         held = np.ascontiguousarray(values, dtype=kind)

@@ -137,6 +137,24 @@ def test_one_bad_value_is_found_wherever_it_is(odd: float, column: str, place: i
     assert fast == plain == [column]
 
 
+def test_every_column_that_is_not_finite_is_named() -> None:
+    bad = np.array([1.0, np.nan])
+    made = encode_table(DOMAIN, table(2, a=bad, c=bad, d=bad), label=False)
+    assert sorted(problem.column for problem in made.problems) == ["a", "c", "d"]
+
+
+@pytest.mark.parametrize("positive", [True, False])
+def test_boolean_labels(positive: bool) -> None:
+    label = {"column": "y", "positive": positive, "negative": not positive}
+    domain = parse(Domain, {**DOMAIN.model_dump(mode="json"), "label": label}, "test")
+    made = encode_table(domain, table(3).append_column("y", pa.array([True, False, True])))
+    assert made.labels is not None
+    assert made.labels.tolist() == ([1, -1, 1] if positive else [-1, 1, -1])
+    assert made.labels.dtype == np.int8
+    holes = encode_table(domain, table(2).append_column("y", pa.array([True, None])))
+    assert [problem.column for problem in holes.problems] == ["y"]
+
+
 def test_a_compiled_loop_writes_only_features_that_there_are() -> None:
     encode, out = loops.encoder(), np.full((2, 4), 7.5)
     assert encode is not None
@@ -171,9 +189,12 @@ def test_a_column_of_another_length_is_refused() -> None:
 
 @pytest.mark.parametrize("cells", [[0, 1], [0, 1, 6], [0, -1, 2]])
 def test_cells_that_are_not_there_are_refused(cells: list[int]) -> None:
-    for _ in both(lambda: None):
+    def refused() -> bool:
         with pytest.raises(ValueError, match=r"0..5"):
             loops.signed_sums(np.ones((3, 2)), np.array(cells), 3)
+        return bool(loops._compiled)
+
+    assert both(refused) == (True, False)  # by either form
 
 
 def test_rows_that_compiled_code_does_not_take_are_summed_all_the_same() -> None:

@@ -51,7 +51,7 @@ def collect(
 
     In this process without a ``client``, else by tasks on its workers. The result has the same bits either way. Tasks
     are pure and draw no noise, so that a retried or doubled one changes nothing. Unusable rows raise a DataError that
-    names files and columns and counts rows.
+    names files and columns.
     """
     with open_passes(
         lake,

@@ -136,7 +136,13 @@ class PrivateGradient:
                 total += u / averaged
             if session.progress is not None:
                 session.progress(step + 1, plan.count)
-        details = {"loss": self.loss.name, "steps": plan.count, "rate": plan.rate, "noise_std_per_step": plan.noise}
+        details = {
+            "loss": self.loss.name,
+            "steps": plan.count,
+            "rate": plan.rate,
+            "noise_std_per_step": plan.noise,
+            "smooth": self.smooth,
+        }
         return Learned(total / facts.norm_bound, details)
 
 

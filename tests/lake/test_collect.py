@@ -12,11 +12,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from daskrado.cluster import ClusterConfig, connect
 from daskrado.domain import Domain
 from daskrado.errors import DataError
+from daskrado.lake import partial as partials
 from daskrado.lake.collect import Partial, collect
 from daskrado.lake.scan import open_lake
 from daskrado.lake.seeds import SignatureKey
@@ -178,3 +181,25 @@ def test_secret_keys_differ_and_public_seeds_repeat(clinic: Clinic) -> None:
     assert np.array_equal(once(SignatureKey.from_seed(1)), once(SignatureKey.from_seed(1)))
     assert not np.array_equal(once(SignatureKey.from_seed(1)), once(SignatureKey.from_seed(2)))
     assert not np.array_equal(once(None), once(None))
+
+
+def test_one_row_group_is_held_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, draw = 50_000, np.random.default_rng(1)
+    table = pa.table({**{name: draw.normal(size=4 * rows) for name in "abc"}, "y": draw.random(4 * rows) < 0.5})
+    pq.write_table(table, tmp_path / "one.parquet", row_group_size=rows)
+    group = table.nbytes / 4
+    del table
+    columns = {name: {"kind": "numeric", "lower": -4, "upper": 4} for name in "abc"}
+    label = {"column": "y", "positive": True, "negative": False}
+    domain = Domain.model_validate({"label": label, "norm_bound": 1.0, "columns": columns})
+    before, held = pa.total_allocated_bytes(), []
+    encode = partials.encode_table
+
+    def weighed(*arguments: Any, **options: Any) -> Any:
+        held.append(pa.total_allocated_bytes() - before)
+        return encode(*arguments, **options)
+
+    monkeypatch.setattr(partials, "encode_table", weighed)
+    collect(MeanOperator(domain.width), open_lake(str(tmp_path), domain), domain, Lattice(1.0))
+    assert len(held) == 4
+    assert max(held) < 1.5 * group
