@@ -22,6 +22,12 @@ from daskrado.statistics.slopes import SLOPE_BITS, SlopeSum
 
 MIN_STEPS, MAX_STEPS = 20, 500
 _MOMENTUM = 0.9
+QUIET = 0.02
+"""Where noise over signal v is less, classifiers larger than GOOD_NORM pay: by sqrt(QUIET / v).
+
+Chosen on magic, covertype, KDDCup99, diabetes130 and synthetic tables, as GOOD_NORM was
+(pipelines/reproduce/gradient_rule.py --length).
+"""
 
 
 @dataclass(frozen=True)
@@ -30,6 +36,7 @@ class Steps:
 
     count: int
     rate: float
+    momentum: float
     noise: float
     ratio: float
 
@@ -52,12 +59,14 @@ class PrivateGradient:
         Bassily, Smith and Thakurta (2014), full batch; Canonne, Kamath and Steinke (2020), noise and conversion;
         Dong, Roth and Su (2022), the composition of Gaussians.
 
-    The public rule. With D = GOOD_NORM and v = |noise of one full-budget gradient| / (n times the largest gradient),
-    descent by a total length l = rate T ends within D^2 / (2 l) + l v^2 / 2 of the best of norm D, whatever T is: the
-    noise of T steps grows as sqrt(T) on each and averages out again. So l = D / v. The steps must be short enough for
-    descent with momentum m to be stable, rate < 2 (1 + m) / ((1 - m) c) at curvature c; T is the least number that
-    keeps to half of that, within MIN_STEPS and MAX_STEPS. All this is in the norm of S's inverse, where noise counts
-    as trace S = d and curvature is at most c x.Sx, as without S; a smooth classifier has the smaller norm there.
+    The public rule. With v = |noise of one full-budget gradient| / (n times the largest gradient), descent by a total
+    length l = rate T ends within D^2 / (2 l) + l v^2 / 2 of the best of norm D, whatever T is: the noise of T steps
+    grows as sqrt(T) on each and averages out again. So l = D / v, with D = GOOD_NORM, times sqrt(QUIET / v) where
+    little noise leaves room for more. The steps must be short enough for descent with momentum m to be stable, rate <
+    2 (1 + m) / ((1 - m) c) at curvature c; T is the least number that keeps to half of that at m = 0.9, within
+    MIN_STEPS and MAX_STEPS. Where MAX_STEPS are too few, m is raised until they do, and l stops at MAX_STEPS^2 / c,
+    where momentum remembers half of the run. All this is in the norm of S's inverse, where noise counts as trace S =
+    d and curvature is at most c x.Sx, as without S; a smooth classifier has the smaller norm there.
     """
 
     loss: Loss = Huber(0.5)  # noqa: RUF009 - frozen
@@ -78,10 +87,13 @@ class PrivateGradient:
         far = SlopeSum.at(np.zeros(facts.width), self.loss, lattice).sensitivity(facts.relation).l2
         once = far * facts.rows_per_unit / math.sqrt(2 * self._rho(facts))
         ratio = once * math.sqrt(facts.width) / facts.rows
-        length = GOOD_NORM / ratio
-        fastest = self.rate or (1 + _MOMENTUM) / ((1 - _MOMENTUM) * (self.loss.smoothness or 1.0))
+        curvature = self.loss.smoothness or 1.0
+        length = min(GOOD_NORM * max(1.0, math.sqrt(QUIET / ratio)) / ratio, MAX_STEPS**2 / curvature)
+        fastest = self.rate or (1 + _MOMENTUM) / ((1 - _MOMENTUM) * curvature)
         count = self.steps or math.ceil(min(MAX_STEPS, max(MIN_STEPS, length / fastest)))
-        return Steps(count, self.rate or length / count, once * math.sqrt(count), ratio)
+        rate = self.rate or length / count
+        momentum = max(_MOMENTUM, (rate * curvature - 1) / (rate * curvature + 1))
+        return Steps(count, rate, momentum, once * math.sqrt(count), ratio)
 
     def _rho(self, facts: Facts) -> float:
         if not facts.delta > 0:
@@ -101,7 +113,7 @@ class PrivateGradient:
         plan = self.schedule(facts)
         yield (
             "descends",
-            f"{plan.count} steps of rate {plan.rate:.3g} on the {self.loss.name} loss, momentum {_MOMENTUM}",
+            f"{plan.count} steps of rate {plan.rate:.3g} on the {self.loss.name} loss, momentum {plan.momentum:.3g}",
         )
         yield (
             "noise",
@@ -112,10 +124,13 @@ class PrivateGradient:
         )
 
     def excess(self, facts: Facts) -> float:
-        """D^2 / (2 l) + l v^2 / 2 at |w| R = D: what a finite run leaves, and its noise."""
-        plan = self.schedule(facts)
-        length = plan.rate * plan.count
-        return 0.5 * (GOOD_NORM**2 / length + length * plan.ratio**2)
+        """D^2 / (2 l) + l v^2 / 2 at |w| R = D = GOOD_NORM: what a finite run leaves, and its noise.
+
+        At the length that is best for it, or as given: the rule goes on where noise is low, towards larger norms.
+        """
+        ratio = self.schedule(facts).ratio
+        length = self.rate * self.steps if self.rate and self.steps else GOOD_NORM / ratio
+        return 0.5 * (GOOD_NORM**2 / length + length * ratio**2)
 
     def learn(self, session: Session, facts: Facts) -> Learned:
         """Descend; the grant is spent before the first draw."""
@@ -130,8 +145,8 @@ class PrivateGradient:
                 partial(session.passes.sum, slopes, share=session.share),
                 lambda summary: discrete_gaussian(summary.vector, plan.noise / unit),
             )
-            velocity = _MOMENTUM * velocity + smoothed(noisy * (unit / facts.rows))
-            u = u - plan.rate * (1 - _MOMENTUM) * velocity
+            velocity = plan.momentum * velocity + smoothed(noisy * (unit / facts.rows))
+            u = u - plan.rate * (1 - plan.momentum) * velocity
             if step >= plan.count - averaged:
                 total += u / averaged
             if session.progress is not None:
@@ -140,6 +155,7 @@ class PrivateGradient:
             "loss": self.loss.name,
             "steps": plan.count,
             "rate": plan.rate,
+            "momentum": plan.momentum,
             "noise_std_per_step": plan.noise,
             "smooth": self.smooth,
         }

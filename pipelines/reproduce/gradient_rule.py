@@ -1,6 +1,6 @@
-"""How the constants of the public rules were chosen, on every table but Adult: GOOD_NORM, bin edges, smoothing.
+"""How the constants of the public rules were chosen, on every table but Adult: norms, bin edges, smoothing.
 
-python pipelines/reproduce/gradient_rule.py --json [--bins | --smooth]
+python pipelines/reproduce/gradient_rule.py --json [--length | --bins | --smooth]
 
 For each table, epsilon and value of the constant: mean test error, and how far that is above the best value's.
 GOOD_NORM is the value with the least mean excess over the three learners. Adult is left out.
@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import numpy as np
 import pandas as pd
 from dp_erm import errors, folds, say
-from public_bins import COARSE, FINE
+from public_bins import COARSE, FINE, by_rule
 from tables import LOADERS, public_domain
 
 from daskrado.domain import Domain
@@ -31,7 +31,8 @@ from daskrado.privacy.perturbation import Facts
 from daskrado.relations import Relation
 
 NORMS = (8.0, 16.0, 32.0, 64.0)
-EPSILONS = (0.1, 0.3, 1.0)
+QUIETS = (0.0, 0.005, 0.01, 0.02, 0.04)
+EPSILONS = (0.1, 0.3, 1.0, 3.0)
 TABLES = ("magic", "magic_bins", "covertype", "covertype_bins", "kdd", "diabetes130_long", "synthetic")
 LEARNERS: dict[str, tuple[IterativeLearner, float]] = {
     "gradient": (PrivateGradient(), 1e-6),
@@ -71,7 +72,7 @@ def load(name: str, rows: int, bins: tuple[int, tuple[float, ...]] = COARSE) -> 
     if name.endswith("_long"):
         # Almost nobody is readmitted soon, whatever is known: a stay above four days can be told.
         table["label"] = np.where(table.pop("time_in_hospital") > 4, "soon", "not")
-    domain = public_domain(base, table, categories, bins=None if base == name else bins)
+    domain = public_domain(base, table, categories, edges=None if base == name else by_rule(base, *bins))
     return table.sample(min(rows, len(table)), random_state=0).reset_index(drop=True), domain
 
 
@@ -102,6 +103,7 @@ def excess(tables: dict[str, dict[str, list[float]]]) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    parser.add_argument("--length", action="store_true", help="compare from which noise on the norm grows")
     parser.add_argument("--bins", action="store_true", help="compare bin edges in place of norms")
     parser.add_argument("--smooth", action="store_true", help="compare how far bins learn from each other")
     parser.add_argument("--tables", default=",".join(TABLES))
@@ -110,7 +112,15 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     options = parser.parse_args()
     kept: dict[str, dict[str, dict[str, list[float]]]] = {}
-    if options.bins:
+    if options.length:
+        for name in options.tables.split(","):
+            made = load(name, options.rows)
+            for quiet in QUIETS:
+                gradient.QUIET = quiet
+                row = measure(*made, LEARNERS["gradient"], gradient.GOOD_NORM, options.runs)
+                kept.setdefault("length", {}).setdefault(name, {})[f"{quiet:g}"] = row
+                say(f"{name} {quiet:g}: {row}")
+    elif options.bins:
         for name in BINNED[:3]:
             for rule, bins in BINS.items():
                 made = load(name, options.rows, bins)

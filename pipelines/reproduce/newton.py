@@ -25,7 +25,7 @@ import pandas as pd
 from dp_erm import errors, folds, say
 from gradient_rule import load
 from peers import rows_of
-from public_bins import COARSE
+from public_bins import COARSE, by_rule
 from tables import LOADERS, public_domain
 
 from daskrado.domain import Domain
@@ -66,7 +66,8 @@ def table_of(name: str, rows: int) -> tuple[pd.DataFrame, Domain]:
     """As for the rule; Adult only here, where nothing is chosen."""
     if name.startswith("adult"):
         table, categories = LOADERS["adult"]()
-        return table, public_domain("adult", table, categories, bins=COARSE if name == "adult_bins" else None)
+        edges = by_rule("adult", *COARSE) if name == "adult_bins" else None
+        return table, public_domain("adult", table, categories, edges=edges)
     return load(name, rows)
 
 

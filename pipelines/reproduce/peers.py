@@ -1,7 +1,8 @@
 """Private learners side by side, on real tables, at several epsilons: ours, scikit-learn without privacy, and peers.
 
 python pipelines/reproduce/peers.py --json [--tables adult,adult_bins,kdd,covertype,magic,diabetes130]
-(adult_paper: scaled by the columns' maxima, as in Chaudhuri et al. 2011; any name with _bins: cut at public edges)
+(adult_paper: scaled by the columns' maxima, as in Chaudhuri et al. 2011; any name with _bins: cut at public edges by
+one rule; adult_classes: cut where statistical offices cut)
 diffprivlib and interpret take part where they are installed. All choices of ours come from public facts.
 """
 
@@ -23,7 +24,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 from dp_erm import draw, errors, folds, say
-from public_bins import rule
+from public_bins import CLASSES, by_rule, rule
 from tables import LOADERS, paper_domain, public_domain
 
 from daskrado.domain import Domain, NumericColumn
@@ -52,15 +53,17 @@ OURS: dict[str, tuple[IterativeLearner, float]] = {
 
 def load(name: str, most: int) -> tuple[pd.DataFrame, Callable[[float], Domain]]:
     """A table, and its Domain at an epsilon: bins are finer where there is more budget."""
-    base = name.removesuffix("_bins").removesuffix("_paper")
+    base = name.removesuffix("_bins").removesuffix("_paper").removesuffix("_classes")
     table, categories = LOADERS[base]()
     rows = min(most, len(table))
 
     def domain(epsilon: float) -> Domain:
         if name.endswith("_paper"):
             return paper_domain(base, table, categories)
-        bins = rule(rows * 9 // 10, epsilon) if name.endswith("_bins") else None
-        return public_domain(base, table, categories, bins=bins)
+        edges = CLASSES[base] if name.endswith("_classes") else None
+        if name.endswith("_bins"):
+            edges = by_rule(base, *rule(rows * 9 // 10, epsilon))
+        return public_domain(base, table, categories, edges=edges)
 
     return table.sample(rows, random_state=0).reset_index(drop=True) if len(table) > most else table, domain
 

@@ -1,9 +1,13 @@
-"""One mechanical rule that turns public ranges of columns into bin edges, for every table alike.
+"""Bin edges from public facts: one mechanical rule for all tables, and classes that statistical offices publish.
 
-A column of few whole numbers has one bin for each of them. Any other range is cut in 20 bins of equal width. Amounts
-count from zero over several decades, so they are cut at preferred numbers as well (ISO 3, R10: ten in a decade, from
-1 on). From rows x epsilon = 10,000 on, where noise leaves room for more, it is 40 bins and R20; these edges hold the
-others. The numbers were chosen on magic, covertype, diabetes130 and KDDCup99; gradient_rule.py --bins compares them.
+The rule. A column of few whole numbers has one bin for each of them. Any other range is cut in 20 bins of equal
+width. Amounts count from zero over several decades, so they are cut at preferred numbers as well (ISO 3, R10: ten in
+a decade, from 1 on). From rows x epsilon = 10,000 on, where noise leaves room for more, it is 40 bins and R20; these
+edges hold the others. The numbers were chosen on magic, covertype, diabetes130 and KDDCup99; gradient_rule.py --bins
+compares them.
+
+The classes. Where an office that collects such data publishes tables of them, it has cut the columns already, and an
+owner would use its classes: CLASSES has them for Adult, which is an extract of a census survey.
 """
 
 from __future__ import annotations
@@ -49,6 +53,11 @@ def equal(lower: float, upper: float) -> Range:
 
 def amount(upper: float) -> Range:
     return Range("amount", 0, upper)
+
+
+def by_rule(name: str, equal: int, series: tuple[float, ...]) -> dict[str, list[float]]:
+    """Edges of all columns of a table."""
+    return {column: known.edges(equal, series) for column, known in RANGES[name].items()}
 
 
 RANGES: dict[str, dict[str, Range]] = {
@@ -111,4 +120,18 @@ RANGES: dict[str, dict[str, Range]] = {
 DROPPED = {
     # a sampling weight is a fact about the survey, not about the person; and the same schooling in words
     "adult": ("fnlwgt", "education"),
+}
+CLASSES: dict[str, dict[str, list[float]]] = {
+    "adult": {
+        # five-year age groups of the Census Bureau
+        "age": [float(age) for age in range(20, 90, 5)],
+        # the survey's own 16 levels of schooling
+        "education_num": whole(1, 16).edges(*COARSE),
+        # Statistics of Income, size of adjusted gross income: none, $1 under $5,000, $5,000 under $10,000, ...
+        "capital_gain": [1, 5e3, 10e3, 15e3, 20e3, 25e3, 30e3, 40e3, 50e3, 75e3],
+        # 26 U.S.C. 1211(b): losses are deducted up to $3,000, or $1,500 of each spouse
+        "capital_loss": [1, 1_500, 3_000],
+        # Bureau of Labor Statistics, persons at work: 1 to 4 hours, 5 to 14, 15 to 29, 30 to 34, 35 to 39, 40, ...
+        "hours": [5, 15, 30, 35, 40, 41, 49, 60],
+    }
 }

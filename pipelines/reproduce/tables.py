@@ -137,24 +137,24 @@ def public_domain(
     table: pd.DataFrame,
     categories: dict[str, list[str]],
     *,
-    bins: tuple[int, tuple[float, ...]] | None = None,
+    edges: dict[str, list[float]] | None = None,
 ) -> Domain:
-    """Public bounds and categories; ``bins``, by a rule of ``public_bins``, cuts numbers at public edges.
+    """Public bounds and categories; ``edges``, from ``public_bins``, cuts numbers in bins.
 
     Where nothing is declared there, the next power of 10 above a column's values stands in for its owner's bound.
     """
     label, positive, negative = LABELS[name]
     columns: dict[str, Any] = {}
     for column in table:
-        if column == label or (bins is not None and column in DROPPED.get(name, ())):
+        if column == label or (edges is not None and column in DROPPED.get(name, ())):
             continue
         known = RANGES[name].get(column)
         if column in categories:
             columns[column] = {"kind": "categorical", "values": categories[column], "other": False}
-        elif bins is not None and known is not None:
+        elif edges is not None and known is not None:
             # bins are half open: a bound of their own lets the lowest value in
             columns[column] = {"kind": "numeric", "lower": known.lower - 1, "upper": known.upper + 1}
-            columns[column]["bins"] = known.edges(*bins)
+            columns[column]["bins"] = edges[column]
         else:
             largest = 10.0 ** np.ceil(np.log10(max(float(table[column].abs().max()), 1e-6)))
             if name == "adult" and known is not None:
