@@ -14,7 +14,7 @@ from daskrado.errors import UsageError
 from daskrado.lattice import Lattice
 from daskrado.learners.iterative import GOOD_NORM, Guarantee, Learned, Session, check_worthwhile
 from daskrado.learners.smoothing import smoother
-from daskrado.losses import Huber, Loss
+from daskrado.losses import Huber, Loss, SmoothHinge
 from daskrado.privacy.accountant import ZcdpEvent, zcdp_rho
 from daskrado.privacy.noise import MAX_SCALE, discrete_gaussian
 from daskrado.privacy.perturbation import Facts
@@ -23,7 +23,7 @@ from daskrado.statistics.slopes import SLOPE_BITS, SlopeSum
 MIN_STEPS, MAX_STEPS = 20, 500
 _MOMENTUM = 0.9
 QUIET = 0.02
-"""Where noise over signal v is less, classifiers larger than GOOD_NORM pay: by sqrt(QUIET / v).
+"""Where noise over signal v is less, classifiers larger than GOOD_NORM pay, by sqrt(QUIET / v), and a wider corner.
 
 Chosen on magic, covertype, KDDCup99, diabetes130 and synthetic tables, as GOOD_NORM was
 (pipelines/reproduce/gradient_rule.py --length).
@@ -34,6 +34,7 @@ Chosen on magic, covertype, KDDCup99, diabetes130 and synthetic tables, as GOOD_
 class Steps:
     """How a run goes, from public facts: number of steps, rate (momentum included), noise on the sum of gradients."""
 
+    loss: Loss
     count: int
     rate: float
     momentum: float
@@ -45,9 +46,9 @@ class Steps:
 class PrivateGradient:
     """T steps u <- u - rate V, V <- m V + S (noisy mean gradient), then the mean of the last half of the iterates.
 
-    Rows are in the unit ball and u = R w. The Huber loss is the default: at equal noise its gradient is twice as long
-    as the logistic one where most rows are still near the boundary. With ``smooth``, S lets neighbouring bins of a
-    column learn from each other (:mod:`daskrado.learners.smoothing`); else it is the identity.
+    Rows are in the unit ball and u = R w. Without ``loss`` it is Huber's: at equal noise its gradient is twice as
+    long as the logistic one where most rows are still near the boundary. With ``smooth``, S lets neighbouring bins of
+    a column learn from each other (:mod:`daskrado.learners.smoothing`); else it is the identity.
 
     Sensitivity
         One row moves a sum of gradients by at most 1 or 2 (:class:`daskrado.statistics.slopes.SlopeSum`), whatever
@@ -62,14 +63,15 @@ class PrivateGradient:
     The public rule. With v = |noise of one full-budget gradient| / (n times the largest gradient), descent by a total
     length l = rate T ends within D^2 / (2 l) + l v^2 / 2 of the best of norm D, whatever T is: the noise of T steps
     grows as sqrt(T) on each and averages out again. So l = D / v, with D = GOOD_NORM, times sqrt(QUIET / v) where
-    little noise leaves room for more. The steps must be short enough for descent with momentum m to be stable, rate <
+    little noise leaves room for more; as much wider is the corner of the Huber loss then, from h = 1/2 up to 1, for
+    margins are larger. The steps must be short enough for descent with momentum m to be stable, rate <
     2 (1 + m) / ((1 - m) c) at curvature c; T is the least number that keeps to half of that at m = 0.9, within
     MIN_STEPS and MAX_STEPS. Where MAX_STEPS are too few, m is raised until they do, and l stops at MAX_STEPS^2 / c,
     where momentum remembers half of the run. All this is in the norm of S's inverse, where noise counts as trace S =
     d and curvature is at most c x.Sx, as without S; a smooth classifier has the smaller norm there.
     """
 
-    loss: Loss = Huber(0.5)  # noqa: RUF009 - frozen
+    loss: Loss | None = None
     steps: int | None = None
     rate: float | None = None
     smooth: bool = True
@@ -78,22 +80,24 @@ class PrivateGradient:
     seeded: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        if self.loss.lipschitz is None:
+        if self.loss is not None and self.loss.lipschitz is None:
             raise UsageError(f"loss {self.loss.name} has no bound on its slope: gradient needs logistic or a hinge")
 
     def schedule(self, facts: Facts) -> Steps:
-        """Steps, rate and noise."""
+        """Loss, steps, rate and noise."""
         lattice = Lattice(facts.norm_bound)
-        far = SlopeSum.at(np.zeros(facts.width), self.loss, lattice).sensitivity(facts.relation).l2
+        far = SlopeSum.at(np.zeros(facts.width), self.loss or Huber(), lattice).sensitivity(facts.relation).l2
         once = far * facts.rows_per_unit / math.sqrt(2 * self._rho(facts))
         ratio = once * math.sqrt(facts.width) / facts.rows
-        curvature = self.loss.smoothness or 1.0
-        length = min(GOOD_NORM * max(1.0, math.sqrt(QUIET / ratio)) / ratio, MAX_STEPS**2 / curvature)
+        growth = max(1.0, math.sqrt(QUIET / ratio))
+        loss = self.loss or Huber(0.5 * min(2.0, growth))
+        curvature = loss.smoothness or 1.0
+        length = min(GOOD_NORM * growth / ratio, MAX_STEPS**2 / curvature)
         fastest = self.rate or (1 + _MOMENTUM) / ((1 - _MOMENTUM) * curvature)
         count = self.steps or math.ceil(min(MAX_STEPS, max(MIN_STEPS, length / fastest)))
         rate = self.rate or length / count
         momentum = max(_MOMENTUM, (rate * curvature - 1) / (rate * curvature + 1))
-        return Steps(count, rate, momentum, once * math.sqrt(count), ratio)
+        return Steps(loss, count, rate, momentum, once * math.sqrt(count), ratio)
 
     def _rho(self, facts: Facts) -> float:
         if not facts.delta > 0:
@@ -113,7 +117,7 @@ class PrivateGradient:
         plan = self.schedule(facts)
         yield (
             "descends",
-            f"{plan.count} steps of rate {plan.rate:.3g} on the {self.loss.name} loss, momentum {plan.momentum:.3g}",
+            f"{plan.count} steps of rate {plan.rate:.3g} on the {plan.loss.name} loss, momentum {plan.momentum:.3g}",
         )
         yield (
             "noise",
@@ -140,7 +144,7 @@ class PrivateGradient:
         u, velocity, total = (np.zeros(facts.width) for _ in range(3))
         averaged = max(1, plan.count // 2)
         for step in range(plan.count):
-            slopes = SlopeSum.at(u, self.loss, lattice)
+            slopes = SlopeSum.at(u, plan.loss, lattice)
             noisy = session.draw(
                 partial(session.passes.sum, slopes, share=session.share),
                 lambda summary: discrete_gaussian(summary.vector, plan.noise / unit),
@@ -152,13 +156,15 @@ class PrivateGradient:
             if session.progress is not None:
                 session.progress(step + 1, plan.count)
         details = {
-            "loss": self.loss.name,
+            "loss": plan.loss.name,
             "steps": plan.count,
             "rate": plan.rate,
             "momentum": plan.momentum,
             "noise_std_per_step": plan.noise,
             "smooth": self.smooth,
         }
+        if isinstance(plan.loss, Huber | SmoothHinge):
+            details["h"] = plan.loss.h
         return Learned(total / facts.norm_bound, details)
 
 

@@ -65,7 +65,7 @@ class ObjectiveChoice(_WithLoss):
 
 
 class GradientChoice(_WithLoss):
-    """Noisy gradient descent; steps and rate from a public rule unless given.
+    """Noisy gradient descent; steps, rate and the corner ``h`` of the Huber loss from a public rule unless given.
 
     ``smooth`` is for bins that are in an order: neighbours learn from each other.
     """
@@ -78,7 +78,8 @@ class GradientChoice(_WithLoss):
 
     def build(self) -> IterativeLearner:
         """The learner."""
-        return PrivateGradient(self.made_loss(), self.steps, self.rate, self.smooth)
+        ruled = self.loss == "huber" and self.h is None
+        return PrivateGradient(None if ruled else self.made_loss(), self.steps, self.rate, self.smooth)
 
 
 class AutoChoice(Frozen):

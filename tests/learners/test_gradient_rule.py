@@ -52,7 +52,10 @@ def test_the_length_of_descent_is_the_best_of_the_bound(epsilon: float, relation
         )
 
     norm = GOOD_NORM if ratio > QUIET else GOOD_NORM * np.sqrt(QUIET / ratio)
-    assert plan.rate * plan.count == pytest.approx(min(np.exp(best(norm).x), MAX_STEPS**2), rel=1e-3)
+    corner = 0.5 * min(2.0, norm / GOOD_NORM)
+    assert isinstance(plan.loss, Huber)
+    assert plan.loss.h == pytest.approx(corner)
+    assert plan.rate * plan.count == pytest.approx(min(np.exp(best(norm).x), MAX_STEPS**2 * 2 * corner), rel=1e-3)
     assert PrivateGradient().excess(facts(epsilon, relation)) == pytest.approx(best(GOOD_NORM).fun, rel=1e-6)
     assert MIN_STEPS <= plan.count <= MAX_STEPS
 
