@@ -23,7 +23,7 @@ from daskrado.statistics.slopes import SLOPE_BITS, SlopeSum
 MIN_STEPS, MAX_STEPS = 20, 500
 _MOMENTUM = 0.9
 QUIET = 0.02
-"""Where noise over signal v is less, classifiers larger than GOOD_NORM pay, by sqrt(QUIET / v), and a wider corner.
+"""Where noise over signal v is less, weights of numbers may grow beyond GOOD_NORM, by sqrt(QUIET / v).
 
 Chosen on magic, covertype, KDDCup99, diabetes130 and synthetic tables, as GOOD_NORM was
 (pipelines/reproduce/gradient_rule.py --length).
@@ -40,6 +40,7 @@ class Steps:
     momentum: float
     noise: float
     ratio: float
+    growth: float
 
 
 @dataclass(frozen=True)
@@ -62,8 +63,9 @@ class PrivateGradient:
 
     The public rule. With v = |noise of one full-budget gradient| / (n times the largest gradient), descent by a total
     length l = rate T ends within D^2 / (2 l) + l v^2 / 2 of the best of norm D, whatever T is: the noise of T steps
-    grows as sqrt(T) on each and averages out again. So l = D / v, with D = GOOD_NORM, times sqrt(QUIET / v) where
-    little noise leaves room for more; as much wider is the corner of the Huber loss then, from h = 1/2 up to 1, for
+    grows as sqrt(T) on each and averages out again. So l = D / v, with D = GOOD_NORM. Where little noise leaves room,
+    numeric columns go farther by sqrt(QUIET / v): S has that on their diagonal, or rather 1 there and its inverse on
+    the others, and l is as much longer. As much wider is the corner of the Huber loss then, from h = 1/2 up to 1, for
     margins are larger. The steps must be short enough for descent with momentum m to be stable, rate <
     2 (1 + m) / ((1 - m) c) at curvature c; T is the least number that keeps to half of that at m = 0.9, within
     MIN_STEPS and MAX_STEPS. Where MAX_STEPS are too few, m is raised until they do, and l stops at MAX_STEPS^2 / c,
@@ -97,7 +99,8 @@ class PrivateGradient:
         count = self.steps or math.ceil(min(MAX_STEPS, max(MIN_STEPS, length / fastest)))
         rate = self.rate or length / count
         momentum = max(_MOMENTUM, (rate * curvature - 1) / (rate * curvature + 1))
-        return Steps(loss, count, rate, momentum, once * math.sqrt(count), ratio)
+        growth = 1.0 if self.rate else max(1.0, length * ratio / GOOD_NORM)
+        return Steps(loss, count, rate, momentum, once * math.sqrt(count), ratio, growth)
 
     def _rho(self, facts: Facts) -> float:
         if not facts.delta > 0:
@@ -140,7 +143,7 @@ class PrivateGradient:
         """Descend; the grant is spent before the first draw."""
         plan, lattice = self.schedule(facts), session.passes.lattice
         unit = _unit(plan, lattice)
-        smoothed = smoother(session.passes.domain) if self.smooth else np.asarray
+        smoothed = smoother(session.passes.domain, neighbours=self.smooth, growth=plan.growth)
         u, velocity, total = (np.zeros(facts.width) for _ in range(3))
         averaged = max(1, plan.count // 2)
         for step in range(plan.count):

@@ -52,6 +52,7 @@ def test_the_length_of_descent_is_the_best_of_the_bound(epsilon: float, relation
         )
 
     norm = GOOD_NORM if ratio > QUIET else GOOD_NORM * np.sqrt(QUIET / ratio)
+    assert plan.growth == pytest.approx(plan.rate * plan.count * ratio / GOOD_NORM)
     corner = 0.5 * min(2.0, norm / GOOD_NORM)
     assert isinstance(plan.loss, Huber)
     assert plan.loss.h == pytest.approx(corner)
@@ -157,6 +158,33 @@ def test_features_of_a_kernel_are_not_smoothed() -> None:
     domain = binned({"kind": "gaussian", "gamma": 0.5, "features": 40})
     vector = np.arange(float(domain.width))
     assert (smoother(domain)(vector) == vector).all()
+    assert domain.feature_names[-1] == "intercept"
+    assert smoother(domain, growth=4.0)(np.ones(41)).tolist() == [1.0] * 40 + [0.25]
+
+
+def test_numbers_go_farther_than_indicators() -> None:
+    """Of bins, null flag, categories, number and intercept the number alone keeps its step."""
+    domain = binned()
+    paces = smoother(domain, neighbours=False, growth=4.0)(np.ones(domain.width))
+    named = dict(zip(domain.feature_names, paces.tolist(), strict=True))
+    assert named.pop("d") == 1.0
+    assert set(named.values()) == {0.25}
+    both = smoother(domain, growth=4.0)(np.ones(domain.width))
+    assert both == pytest.approx(smoother(domain)(np.ones(domain.width)) * paces)
+
+
+def test_a_category_that_is_never_seen_gathers_no_more_noise_than_good_norm_allows() -> None:
+    """Its weight is all noise: of standard deviation GOOD_NORM / sqrt(d) at most, however long numbers descend."""
+    domain, draw = binned(), np.random.default_rng(3)
+    columns = {"a": draw.uniform(0, 10, 4000), "b": draw.choice(["x", "y"], 4000), "c": draw.uniform(0, 10, 4000)}
+    frame = pd.DataFrame(columns | {"d": draw.random(4000), "label": draw.integers(0, 2, 4000)})
+    known = Facts(4000, domain.width, 1.0, Relation.ADD_REMOVE, 3.0, 1e-6)
+    plan = PrivateGradient().schedule(known)
+    assert plan.growth > 1.5
+    unseen = [domain.feature_names.index(name) for name in ("b=z", "b=other")]
+    with open_passes(open_lake(frame, domain), domain, Lattice(1.0)) as passes:
+        weights = [PrivateGradient().learn(Session(passes, lambda: None), known).weights[unseen] for _ in range(20)]
+    assert 0.3 < np.std(weights) / (GOOD_NORM / np.sqrt(domain.width)) < 1.2
 
 
 @pytest.fixture(scope="module")
