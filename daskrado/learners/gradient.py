@@ -118,9 +118,12 @@ class PrivateGradient:
     def forecast(self, facts: Facts) -> Iterator[tuple[str, str]]:
         """Steps, rate, noise."""
         plan = self.schedule(facts)
+        rates = f"rate {plan.rate:.3g}"
+        if plan.growth > 1:
+            rates += f" for numbers and {plan.rate / plan.growth:.3g} for bins, categories and flags"
         yield (
             "descends",
-            f"{plan.count} steps of rate {plan.rate:.3g} on the {plan.loss.name} loss, momentum {plan.momentum:.3g}",
+            f"{plan.count} steps of {rates} on the {plan.loss.name} loss, momentum {plan.momentum:.3g}",
         )
         yield (
             "noise",
@@ -162,6 +165,7 @@ class PrivateGradient:
             "loss": plan.loss.name,
             "steps": plan.count,
             "rate": plan.rate,
+            "growth": plan.growth,
             "momentum": plan.momentum,
             "noise_std_per_step": plan.noise,
             "smooth": self.smooth,
