@@ -68,9 +68,9 @@ class PrivateGradient:
     the others, and l is as much longer. As much wider is the corner of the Huber loss then, from h = 1/2 up to 1, for
     margins are larger. The steps must be short enough for descent with momentum m to be stable, rate <
     2 (1 + m) / ((1 - m) c) at curvature c; T is the least number that keeps to half of that at m = 0.9, within
-    MIN_STEPS and MAX_STEPS. Where MAX_STEPS are too few, m is raised until they do, and l stops at MAX_STEPS^2 / c,
-    where momentum remembers half of the run. All this is in the norm of S's inverse, where noise counts as trace S =
-    d and curvature is at most c x.Sx, as without S; a smooth classifier has the smaller norm there.
+    MIN_STEPS and MAX_STEPS. Where MAX_STEPS, or those given, are too few, m is raised until they do, and l stops at
+    T^2 / c, where momentum remembers half of the run. All this is in the norm of S's inverse, where noise counts as
+    trace S = d and curvature is at most c x.Sx, as without S; a smooth classifier has the smaller norm there.
     """
 
     loss: Loss | None = None
@@ -94,7 +94,7 @@ class PrivateGradient:
         growth = max(1.0, math.sqrt(QUIET / ratio))
         loss = self.loss or Huber(0.5 * min(2.0, growth))
         curvature = loss.smoothness or 1.0
-        length = min(GOOD_NORM * growth / ratio, MAX_STEPS**2 / curvature)
+        length = min(GOOD_NORM * growth / ratio, (self.steps or MAX_STEPS) ** 2 / curvature)
         fastest = self.rate or (1 + _MOMENTUM) / ((1 - _MOMENTUM) * curvature)
         count = self.steps or math.ceil(min(MAX_STEPS, max(MIN_STEPS, length / fastest)))
         rate = self.rate or length / count
