@@ -48,8 +48,8 @@ class PrivateGradient:
     """T steps u <- u - rate V, V <- m V + S (noisy mean gradient), then the mean of the last half of the iterates.
 
     Rows are in the unit ball and u = R w. Without ``loss`` it is Huber's: at equal noise its gradient is twice as
-    long as the logistic one where most rows are still near the boundary. With ``smooth``, S lets neighbouring bins of
-    a column learn from each other (:mod:`daskrado.learners.smoothing`); else it is the identity.
+    long as the logistic one where most rows are still near the boundary. S is a public, positive matrix
+    (:mod:`daskrado.learners.smoothing`); with ``smooth`` it lets neighbouring bins of a column learn from each other.
 
     Sensitivity
         One row moves a sum of gradients by at most 1 or 2 (:class:`daskrado.statistics.slopes.SlopeSum`), whatever
@@ -70,7 +70,7 @@ class PrivateGradient:
     2 (1 + m) / ((1 - m) c) at curvature c; T is the least number that keeps to half of that at m = 0.9, within
     MIN_STEPS and MAX_STEPS. Where MAX_STEPS, or those given, are too few, m is raised until they do, and l stops at
     T^2 / c, where momentum remembers half of the run. All this is in the norm of S's inverse, where noise counts as
-    trace S = d and curvature is at most c x.Sx, as without S; a smooth classifier has the smaller norm there.
+    trace S <= d and curvature is at most c x.Sx <= c; a smooth classifier has the smaller norm there.
     """
 
     loss: Loss | None = None

@@ -27,6 +27,7 @@ from daskrado.losses import Huber, Logistic, Loss, SmoothHinge
 from daskrado.privacy.accountant import zcdp_rho
 from daskrado.privacy.perturbation import Facts
 from daskrado.relations import Relation
+from daskrado.runs.iterative import GradientChoice
 
 RELATIONS = (Relation.ADD_REMOVE, Relation.REPLACE_ONE)
 
@@ -101,6 +102,18 @@ def test_given_steps_or_rate_are_kept_and_the_length_follows() -> None:
     assert rated.count * 12.0 == pytest.approx(ruled.rate * ruled.count, rel=0.01)
     both = PrivateGradient(steps=5, rate=3.0).schedule(facts(0.1))
     assert (both.count, both.rate) == (5, 3.0)
+
+
+def test_a_pipeline_that_names_no_corner_leaves_it_to_the_rule() -> None:
+    def loss(**keys: Any) -> Loss | None:
+        learner = GradientChoice(kind="gradient", **keys).build()
+        assert isinstance(learner, PrivateGradient)
+        return learner.loss
+
+    assert loss() is None
+    assert loss(loss="huber", h=0.5) == Huber(0.5)
+    assert loss(loss="logistic") == Logistic()
+    assert PrivateGradient(Huber(0.5)).schedule(facts(1.0)).loss == Huber(0.5)
 
 
 def binned(kernel: dict[str, Any] | None = None) -> Domain:
@@ -228,6 +241,14 @@ def test_bin_edges_by_hand(bins: ModuleType) -> None:
     assert bins.amount(200).edges(*bins.COARSE) == sorted(
         {1, 1.25, 1.6, 2, 2.5, 3.15, 4, 5, 6.3, 8, 12.5, 16, 25, 31.5, 63, 125, *range(10, 200, 10)}
     )
+
+
+def test_published_classes_cut_every_numeric_column_within_its_range(bins: ModuleType) -> None:
+    ranges = bins.RANGES["adult"]
+    assert set(bins.CLASSES["adult"]) == set(ranges) - set(bins.DROPPED["adult"])
+    for name, edges in bins.CLASSES["adult"].items():
+        assert edges == sorted(set(edges))
+        assert ranges[name].lower < edges[0] <= edges[-1] <= ranges[name].upper
 
 
 def test_finer_bins_hold_the_coarser_edges_and_follow_public_facts(bins: ModuleType) -> None:
