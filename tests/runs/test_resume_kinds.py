@@ -343,6 +343,19 @@ def test_the_command_that_finishes_names_a_ledger_of_its_own(
     assert line.endswith(f"daskrado run --resume {folder.name[:12]} --ledger {own_ledger}")
 
 
+def test_a_run_begun_under_another_public_rule_is_not_resumed(
+    job: Callable[[str], Path], ward: tuple[Path, Path], killed: Killed, own_ledger: Path
+) -> None:
+    """Half of its draws by one schedule and half by another would cost more than either."""
+    killed(program(job("learn"), ward, f"journal.Journal.begin = {KILL}"))
+    folder = own_ledger.with_name(own_ledger.name + ".runs") / a_run(own_ledger)
+    kept = (folder / "run.json").read_text()
+    assert '"daskrado.journal/3"' in kept
+    (folder / "run.json").write_text(kept.replace("daskrado.journal/3", "daskrado.journal/2"))
+    with pytest.raises(LedgerError, match="is not a journal that this version reads"):
+        Journal.take(folder)
+
+
 def test_one_journal_that_cannot_be_read_hides_no_other(
     job: Callable[[str], Path], ward: tuple[Path, Path], killed: Killed, own_ledger: Path
 ) -> None:
