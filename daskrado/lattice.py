@@ -12,6 +12,8 @@ from daskrado.errors import UsageError
 
 INT64_ROOM = 2**62  # half of int64: the other half is left to noise
 
+LEAST_BITS = 4
+
 
 @dataclass(frozen=True, slots=True)
 class Lattice:
@@ -30,8 +32,8 @@ class Lattice:
     def __post_init__(self) -> None:
         if not (math.isfinite(self.norm_bound) and self.norm_bound > 0):
             raise UsageError(f"norm_bound must be a positive number, got {self.norm_bound}")
-        if not 4 <= self.bits <= 26:
-            raise UsageError(f"lattice_bits must be between 4 and 26, got {self.bits}")
+        if not LEAST_BITS <= self.bits <= 26:
+            raise UsageError(f"lattice_bits must be between {LEAST_BITS} and 26, got {self.bits}")
 
     @property
     def step(self) -> float:

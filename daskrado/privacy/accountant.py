@@ -21,7 +21,16 @@ from daskrado.privacy.composition import (
     group_event,
     optimal,
 )
-from daskrado.privacy.curves import gaussian_delta, gaussian_sigma, zcdp_epsilon, zcdp_rho
+from daskrado.privacy.curves import (
+    GAP,
+    gaussian_delta,
+    gaussian_epsilon,
+    gaussian_mu,
+    gaussian_sigma,
+    rounding_gap,
+    zcdp_epsilon,
+    zcdp_rho,
+)
 from daskrado.privacy.events import (
     MAX_DELTA,
     MAX_EPSILON,
@@ -29,6 +38,7 @@ from daskrado.privacy.events import (
     Amount,
     ApproximateEvent,
     Event,
+    GaussianEvent,
     PureEvent,
     ZcdpEvent,
     decimal_text,
@@ -40,12 +50,14 @@ from daskrado.privacy.events import (
 )
 
 __all__ = [
+    "GAP",
     "MAX_DELTA",
     "MAX_EPSILON",
     "Amount",
     "ApproximateEvent",
     "Composition",
     "Event",
+    "GaussianEvent",
     "PureEvent",
     "ZcdpEvent",
     "affordable",
@@ -58,9 +70,12 @@ __all__ = [
     "exact_delta",
     "exact_epsilon",
     "gaussian_delta",
+    "gaussian_epsilon",
+    "gaussian_mu",
     "gaussian_sigma",
     "group_event",
     "largest_pure",
+    "rounding_gap",
     "total_event",
     "zcdp_epsilon",
     "zcdp_rho",

@@ -13,8 +13,8 @@ from fractions import Fraction
 from typing import Any
 
 from daskrado.errors import UsageError
-from daskrado.privacy.curves import round_down, round_up, zcdp_epsilon
-from daskrado.privacy.events import ApproximateEvent, Event, PureEvent, ZcdpEvent
+from daskrado.privacy.curves import gaussian_epsilon, round_down, round_up, zcdp_epsilon
+from daskrado.privacy.events import ApproximateEvent, Event, GaussianEvent, PureEvent, ZcdpEvent
 from daskrado.privacy.total_loss import bounded_losses, mixed_epsilon, optimal_epsilon
 
 _ROUND_UP = 1 + 1e-12  # far above the error of the sums below
@@ -35,16 +35,20 @@ class Composition:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Events sorted for accounting: bounded losses with their multiplicity, and the sum of the rhos."""
+    """Events sorted for accounting: bounded losses with their multiplicity, and the sum of the rhos of the others.
+
+    ``mus`` are those of Gaussian events, whose rhos are in the sum, too; empty if not all of the others are such.
+    """
 
     bounded: Counter[tuple[Fraction, Fraction]]
     rho: float
+    mus: tuple[float, ...] = ()
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> Parts:
         """Count equal events together."""
         bounded: Counter[tuple[Fraction, Fraction]] = Counter()
-        rhos = []
+        rhos, mus = [], []
         for event in events:
             match event:
                 case PureEvent():
@@ -53,7 +57,18 @@ class Parts:
                     bounded[event.epsilon, event.delta] += 1
                 case ZcdpEvent():
                     rhos.append(event.rho)
-        return cls(bounded, math.fsum(rhos))
+                case GaussianEvent():
+                    rhos.append(round_up(event.mu**2 / 2))
+                    mus.append(event.mu)
+        return cls(bounded, math.fsum(rhos), tuple(mus) if len(mus) == len(rhos) else ())
+
+    def unbounded(self, delta: float) -> tuple[float, str]:
+        """Epsilon at ``delta`` of the events that are not bounded, and the curve that gives it."""
+        found = zcdp_epsilon(self.rho, delta), "zCDP"
+        if not self.mus:
+            return found
+        mu = math.sqrt(math.fsum(mu * mu for mu in self.mus)) * _ROUND_UP
+        return min(found, (gaussian_epsilon(mu, delta, len(self.mus)), "Gaussian"))
 
     @property
     def epsilon(self) -> Fraction:
@@ -87,19 +102,21 @@ class Parts:
 
 
 def basic(parts: Parts, delta: Fraction) -> Composition:
-    """Epsilons and deltas add up, in exact rationals; the rhos add up and are converted at the delta that is left.
+    """Epsilons and deltas add up, in exact rationals; the rest is converted at the delta that is left.
 
-    *Reference*: Dwork and Lei (2009); Bun and Steinke (2016).
+    Rhos add up; the squares of mus add up.
+
+    *Reference*: Dwork and Lei (2009); Bun and Steinke (2016); Dong, Roth and Su (2022).
     """
     left = delta - parts.delta
     if left < 0 or (parts.rho > 0 and left == 0):
         return Composition(math.inf, delta, "none: the deltas of the events leave nothing")
     if parts.rho == 0:
         return Composition(parts.epsilon, delta, "basic")
-    converted = zcdp_epsilon(parts.rho, round_down(left))
+    converted, curve = parts.unbounded(round_down(left))
     if not parts.bounded:
-        return Composition(converted, delta, "zCDP")
-    return Composition(round_up(parts.epsilon + Fraction(converted)), delta, "basic + zCDP")
+        return Composition(converted, delta, curve)
+    return Composition(round_up(parts.epsilon + Fraction(converted)), delta, f"basic + {curve}")
 
 
 def concentrated(parts: Parts, delta: Fraction) -> Composition:
@@ -228,9 +245,10 @@ def group_event(event: Event, size: int) -> Event:
     """What an event that protects one row costs a person who owns ``size`` rows.
 
     epsilon becomes size epsilon; delta becomes delta (exp(size epsilon) - 1) / (exp(epsilon) - 1); rho becomes
-    size^2 rho. (A statistic whose sensitivity is multiplied beforehand, as runs do, pays nothing here.)
+    size^2 rho; mu becomes size mu. (A statistic whose sensitivity is multiplied beforehand, as runs do, pays nothing
+    here.)
 
-    *Reference*: Vadhan (2017), group privacy; Bun and Steinke (2016) for zCDP.
+    *Reference*: Vadhan (2017), group privacy; Bun and Steinke (2016) for zCDP; Dong, Roth and Su (2022) for mu.
     """
     if not (isinstance(size, int) and 1 <= size <= 10_000):
         raise UsageError(f"a group has between 1 and 10000 rows, got {size!r}")
@@ -246,3 +264,5 @@ def group_event(event: Event, size: int) -> Event:
             return ApproximateEvent(event.epsilon * size, delta)
         case ZcdpEvent():
             return ZcdpEvent(round_up(event.rho * size * size) if size > 1 else event.rho)
+        case GaussianEvent():
+            return GaussianEvent(round_up(event.mu * size) if size > 1 else event.mu)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from daskrado.errors import UsageError
-from daskrado.privacy.events import Amount, exact, exact_delta, exact_epsilon
+from daskrado.privacy.events import MAX_EPSILON, Amount, exact, exact_delta, exact_epsilon
 
 _GOLDEN = (math.sqrt(5) - 1) / 2
 _ROUND_UP = 1e-12  # relative; far above the error of the double arithmetic below
@@ -105,6 +105,71 @@ def gaussian_sigma(epsilon: Amount, delta: Amount) -> float:
     while low < (middle := (low + high) / 2) < high and high > low * (1 + 1e-14):
         low, high = (low, middle) if gaussian_delta(target, 1 / middle) <= level else (middle, high)
     return high * (1 + 1e-10)
+
+
+GAP = 1e-6
+"""The largest :func:`rounding_gap` of a :class:`~daskrado.privacy.events.GaussianEvent`."""
+_LOST = 1e-60  # chance that noise is where the gap does not hold
+_LEAST_DELTA = 1e-30
+_LEAST_MU = 1e-3  # far below it the curve cancels in double arithmetic
+
+
+def rounding_gap(draws: int, scale: float) -> float:
+    """g such that discrete Gaussian draws of a scale have exp(-g) to exp(g) times the chance of rounded ones.
+
+    Rounded means round(Z), Z normal with the same scale: integers plus round(Z) are the Gaussian mechanism, rounded
+    afterwards, so whatever holds for that mechanism holds for them. Let s be the scale. The chance of an integer k is
+    exp(-k^2 / 2s^2) / N for discrete noise, where by Poisson's summation N is s sqrt(2 pi) up to a part of
+    3 exp(-2 pi^2 s^2). For rounded noise it is exp(-k^2 / 2s^2) / (s sqrt(2 pi)) times the mean over u in [-1/2, 1/2]
+    of cosh(k u / s^2) exp(-u^2 / 2s^2). That mean is at least exp(-1 / 24s^2), by Jensen's inequality, and at most
+    sinh(a/2) / (a/2) <= exp(a^2 / 24) with a = k / s^2. But for a chance of 1e-60 every |k| is below
+    s sqrt(2 ln(2 draws / 1e-60)), by the tail 2 exp(-k^2 / 2s^2) that both have. Likelihoods of adaptive draws
+    multiply, so gaps add up.
+
+    *Reference*: Canonne, Kamath and Steinke (2020), the discrete Gaussian and its tail.
+    """
+    if draws < 1 or not scale >= 10:  # 3 exp(-2 pi^2 100) is far below rounding
+        return math.inf
+    return draws / (24 * scale**2) * 2 * math.log(2 * draws / _LOST) * (1 + 1e-9)
+
+
+def gaussian_epsilon(mu: float, delta: float, events: int = 1) -> float:
+    """The epsilon of Gaussian events that compose to ``mu``, the root of the sum of their squares.
+
+    If noise is within exp(+-g) of a mechanism with (e, d), but for a chance t on each side, it has epsilon e + 2 g
+    and delta exp(g) d + t (1 + exp(g + e)). Infinite where double arithmetic does not reach.
+
+    *Reference*: Dong, Roth and Su (2022), adaptive composition; Balle and Wang (2018), the curve.
+    """
+    gap = events * GAP
+    level = delta * (1 - gap - events * 1e-7)  # t (1 + exp(g + e)) <= events 1e-60 exp(51) <= events 1e-7 delta
+    if delta < _LEAST_DELTA or level <= 0 or mu < _LEAST_MU:
+        return math.inf
+    high = 1.0
+    while gaussian_delta(high, mu) > level:
+        high *= 2
+        if high > 2 * MAX_EPSILON:
+            return math.inf
+    low = 0.0
+    while low < (middle := (low + high) / 2) < high and high - low > 1e-13 * high:
+        low, high = (low, middle) if gaussian_delta(middle, mu) <= level else (middle, high)
+    found = high * (1 + 1e-10) + 2 * gap
+    return found if found <= MAX_EPSILON else math.inf
+
+
+def gaussian_mu(epsilon: Amount, delta: Amount) -> float:
+    """The largest mu of one event with ``gaussian_epsilon(mu, delta) <= epsilon``, rounded down, or 0."""
+    target, level = round_down(exact_epsilon(epsilon)), round_down(exact_delta(delta))
+    if level < _LEAST_DELTA or target <= 4 * GAP:
+        return 0.0
+    below, left = (target - 2 * GAP) * (1 - 1e-10), level * (1 - GAP - 1e-7)
+    low, high = _LEAST_MU, 1.0
+    while gaussian_delta(below, high) <= left:
+        low, high = high, 2 * high
+    while low < (middle := (low + high) / 2) < high and high > low * (1 + 1e-15):
+        low, high = (middle, high) if gaussian_delta(below, middle) <= left else (low, middle)
+    mu = low * (1 - 1e-11)  # composing it rounds up again
+    return mu if gaussian_epsilon(mu, level) <= target else 0.0
 
 
 def round_up(value: Fraction | float) -> float:

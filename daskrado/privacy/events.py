@@ -121,7 +121,29 @@ class ZcdpEvent:
         return f"rho {self.rho:g} (zCDP)"
 
 
-Event = PureEvent | ApproximateEvent | ZcdpEvent
+@dataclass(frozen=True, init=False, slots=True)
+class GaussianEvent:
+    """Gaussian noise of standard deviation sigma on a vector of L2 sensitivity s, mu = s / sigma; or so fine a noise
+    on integers that :func:`daskrado.privacy.curves.rounding_gap` does not tell it from that.
+
+    Its (epsilon, delta) curve is known exactly, and it is also mu^2 / 2 in zCDP.
+
+    *Reference*: Dong, Roth and Su (2022), mu-Gaussian differential privacy.
+    """
+
+    mu: float
+
+    def __init__(self, mu: Amount) -> None:
+        value = exact(mu, "mu")
+        if not (value**2 <= 2 * MAX_RHO and float(value) ** 2 > 0):
+            raise UsageError(f"mu must be above 0 and at most {MAX_EPSILON}, got {mu!s}")
+        object.__setattr__(self, "mu", float(value))
+
+    def __str__(self) -> str:
+        return f"mu {self.mu:g} (Gaussian)"
+
+
+Event = PureEvent | ApproximateEvent | ZcdpEvent | GaussianEvent
 
 
 def event_to_json(event: Event) -> dict[str, str]:
@@ -134,6 +156,8 @@ def event_to_json(event: Event) -> dict[str, str]:
             return {"kind": "approximate", "epsilon": decimal_text(event.epsilon), "delta": delta}
         case ZcdpEvent():
             return {"kind": "zcdp", "rho": decimal_text(event.rho)}
+        case GaussianEvent():
+            return {"kind": "gaussian", "mu": decimal_text(event.mu)}
 
 
 def event_from_json(value: object) -> Event:
@@ -142,7 +166,7 @@ def event_from_json(value: object) -> Event:
         raise UsageError(f"a privacy event must be an object with a kind, got {value!r}")
     fields = dict(value)
     kind = fields.pop("kind", None)
-    expected = {"pure": {"epsilon"}, "approximate": {"epsilon", "delta"}, "zcdp": {"rho"}}
+    expected = {"pure": {"epsilon"}, "approximate": {"epsilon", "delta"}, "zcdp": {"rho"}, "gaussian": {"mu"}}
     if not isinstance(kind, str) or kind not in expected:
         raise UsageError(f"unknown kind of privacy event {kind!r}; known: {', '.join(expected)}")
     if set(fields) != expected[kind]:
@@ -151,4 +175,4 @@ def event_from_json(value: object) -> Event:
         return PureEvent(fields["epsilon"])
     if kind == "approximate":
         return ApproximateEvent(fields["epsilon"], fields["delta"])
-    return ZcdpEvent(fields["rho"])
+    return ZcdpEvent(fields["rho"]) if kind == "zcdp" else GaussianEvent(fields["mu"])

@@ -14,7 +14,7 @@ import numpy as np
 
 from daskrado.errors import UsageError
 from daskrado.lattice import Lattice
-from daskrado.privacy.accountant import Event, PureEvent, ZcdpEvent, zcdp_rho
+from daskrado.privacy.accountant import Event, PureEvent, rounding_gap
 from daskrado.privacy.gamma import integer_l2_gamma, l2_gamma_variance
 from daskrado.privacy.noise import (
     check_scale,
@@ -23,6 +23,7 @@ from daskrado.privacy.noise import (
     gaussian_variance,
     laplace_variance,
 )
+from daskrado.privacy.normal import calibrate
 from daskrado.relations import Relation, Sensitivity
 from daskrado.statistics.base import Block, IntVector, Statistic
 
@@ -48,7 +49,7 @@ class Mechanism(ABC):
     """Adds noise to every block that is not public, exactly once. One whose noise cannot be drawn is never made."""
 
     name: ClassVar[str]
-    theorem: ClassVar[str]
+    theorem: str
 
     def __init__(self, target: Target, scale: float) -> None:
         self.target = target
@@ -129,7 +130,7 @@ class DiscreteLaplace(Mechanism):
     """
 
     name: ClassVar[str] = "laplace"
-    theorem: ClassVar[str] = "discrete Laplace mechanism (Ghosh, Roughgarden and Sundararajan 2009)"
+    theorem = "discrete Laplace mechanism (Ghosh, Roughgarden and Sundararajan 2009)"
 
     def __init__(self, target: Target, epsilon: float) -> None:
         self._event = PureEvent(epsilon)
@@ -148,28 +149,39 @@ class DiscreteLaplace(Mechanism):
 
 
 class DiscreteGaussian(Mechanism):
-    """Discrete Gaussian noise with sigma = l2 / sqrt(2 rho): rho-zCDP, rho the largest that (epsilon, delta) allows.
+    """Discrete Gaussian noise with sigma = l2 / mu, mu the largest that (epsilon, delta) allows.
+
+    Where the grid is so fine that the noise cannot be told from a rounded normal one
+    (:func:`daskrado.privacy.curves.rounding_gap`), as on any usual lattice, mu is that of the Gaussian mechanism: 5
+    to 10 % less noise than by zCDP. On a coarse grid it is sqrt(2 rho), by the optimal conversion of zCDP.
 
     Sensitivity
-        L2 of the normalised joint vector, from the statistic. Independent discrete Gaussians of scales sigma_k on
-        integer coordinates that move by D_k are (sum D_k^2 / (2 sigma_k^2))-zCDP, so blocks may have their own grids.
+        L2 of the normalised joint vector, from the statistic. Independent noise of scales sigma_k on integer
+        coordinates that move by D_k has mu^2 = sum D_k^2 / sigma_k^2, so blocks may have their own grids.
 
     Reference
-        Canonne, Kamath and Steinke (2020), "The discrete Gaussian for differential privacy".
+        Canonne, Kamath and Steinke (2020), "The discrete Gaussian for differential privacy"; Balle and Wang (2018);
+        Dong, Roth and Su (2022).
     """
 
     name: ClassVar[str] = "gaussian"
-    theorem: ClassVar[str] = "discrete Gaussian mechanism, optimal zCDP conversion (Canonne, Kamath and Steinke 2020)"
 
     def __init__(self, target: Target, epsilon: float, delta: float) -> None:
         if not delta > 0:
             raise UsageError(f"gaussian noise needs delta above 0, got {delta}; use laplace for a pure guarantee")
-        self._event = ZcdpEvent(zcdp_rho(epsilon, delta))
-        super().__init__(target, target.sensitivity.l2 / math.sqrt(2 * self._event.rho))
+        steps = [
+            (block.size, target.sensitivity.l2 / block.normalised_step(target.lattice))
+            for block in target.statistic.blocks
+            if block.name not in target.sensitivity.public
+        ]
+        self._event, mu, self.theorem = calibrate(
+            epsilon, delta, lambda mu: math.fsum(rounding_gap(size, step / mu) for size, step in steps)
+        )
+        super().__init__(target, target.sensitivity.l2 / mu)
 
     @property
     def event(self) -> Event:
-        """A zCDP event."""
+        """Gaussian, or zCDP on a coarse grid."""
         return self._event
 
     def _noisy(self, values: IntVector, grid_scale: float) -> IntVector:
@@ -193,7 +205,7 @@ class L2Gamma(Mechanism):
     """
 
     name: ClassVar[str] = "l2_gamma"
-    theorem: ClassVar[str] = "L2-gamma mechanism (Chaudhuri, Monteleoni and Sarwate 2011), noise rounded to integers"
+    theorem = "L2-gamma mechanism (Chaudhuri, Monteleoni and Sarwate 2011), noise rounded to integers"
 
     def __init__(self, target: Target, epsilon: float) -> None:
         self._event = PureEvent(epsilon)

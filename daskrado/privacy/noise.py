@@ -43,7 +43,8 @@ def discrete_gaussian(values: NDArray[np.int64], scale: float) -> NDArray[np.int
     P(noise = k) = exp(-k^2 / (2 scale^2)) / sum over all integers j of exp(-j^2 / (2 scale^2)).
 
     *Sensitivity*: if neighbours differ by at most s in L2 norm, counted in grid steps, the whole vector is
-    rho-zCDP with rho = s^2 / (2 scale^2). The analytic Gaussian curve is *not* valid for a discrete vector.
+    rho-zCDP with rho = s^2 / (2 scale^2). The analytic Gaussian curve is not exactly valid for a discrete vector; by
+    how little it fails at large scales, :func:`daskrado.privacy.curves.rounding_gap` tells.
 
     Values above 2^62 and scales above 2^52 are refused, as in ``discrete_laplace``.
 

@@ -84,7 +84,7 @@ class GaussianShares(Mechanism):
     """
 
     name: ClassVar[str] = "gaussian_shares"
-    theorem: ClassVar[str] = (
+    theorem = (
         "sum of discrete Gaussian shares (Kairouz, Liu and Steinke 2021), optimal zCDP conversion "
         "(Canonne, Kamath and Steinke 2020)"
     )

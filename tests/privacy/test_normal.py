@@ -1,0 +1,145 @@
+"""Discrete Gaussian noise on a fine grid counts as normal: the bound behind that, and exact deltas."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.signal import fftconvolve
+
+from daskrado.lattice import Lattice
+from daskrado.privacy.accountant import (
+    GAP,
+    GaussianEvent,
+    PureEvent,
+    ZcdpEvent,
+    compose,
+    event_from_json,
+    event_to_json,
+    gaussian_epsilon,
+    gaussian_mu,
+    group_event,
+    rounding_gap,
+    total_event,
+    within,
+    zcdp_rho,
+)
+from daskrado.privacy.mechanisms import DiscreteGaussian, Target
+from daskrado.privacy.normal import calibrate
+from daskrado.relations import Relation
+from daskrado.statistics import MeanOperator
+
+
+@pytest.mark.parametrize("scale", [10.0, 33.3, 500.0])
+def test_discrete_and_rounded_noise_are_within_the_gap_and_the_gap_is_not_idle(scale: float) -> None:
+    """Both probabilities of every integer that counts, the rounded one by quadrature of the normal density."""
+    farthest = math.floor(scale * math.sqrt(2 * math.log(2 / 1e-60)))
+    k = np.arange(-farthest, farthest + 1, dtype=np.float64)
+    every = np.arange(-60 * math.ceil(scale), 60 * math.ceil(scale) + 1, dtype=np.float64)
+    total = math.fsum(np.exp(-(every**2) / (2 * scale**2)))
+    nodes, weights = np.polynomial.legendre.leggauss(20)
+    inside = np.exp(-(2 * k[:, None] * nodes / 2 + nodes**2 / 4) / (2 * scale**2)) @ weights / 2
+    log_ratio = np.log(inside) + math.log(total / (scale * math.sqrt(2 * math.pi)))
+    gap = rounding_gap(1, scale)
+    assert np.abs(log_ratio).max() <= gap
+    assert np.abs(log_ratio).max() > 0.9 * gap
+    assert rounding_gap(1000, scale) > 1000 * gap
+
+
+def test_a_coarse_grid_has_no_gap_that_counts() -> None:
+    assert rounding_gap(1, 9.9) == math.inf
+    assert rounding_gap(0, 100.0) == math.inf
+    assert rounding_gap(1, math.nan) == math.inf
+
+
+def exact_delta(move: tuple[int, int], scale: float, epsilon: float) -> float:
+    """sup over sets of P(S) - exp(epsilon) Q(S) for two discrete Gaussians, and those shifted by ``move``.
+
+    The loss depends on z = a k + b l alone, an integer if (a, b) are the moves over their common divisor.
+    """
+    common = math.gcd(*move)
+    reach = math.ceil(14 * scale)
+    k = np.arange(-reach, reach + 1)
+    chance = np.exp(-(k**2) / (2 * scale**2))
+    chance /= chance.sum()
+    spread = []
+    for step in (move[0] // common, move[1] // common):
+        one = np.zeros(2 * reach * step + 1)
+        one[:: step or 1] = chance
+        spread.append(one)
+    z = np.arange(-(len(spread[0]) + len(spread[1]) - 2) // 2, (len(spread[0]) + len(spread[1]) - 2) // 2 + 1)
+    law = fftconvolve(*spread)
+    length = float(move[0] ** 2 + move[1] ** 2)
+    loss = (common * z + length / 2) / scale**2
+    return float((law * np.clip(-np.expm1(epsilon - loss), 0, None))[loss > epsilon].sum())
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-6), (0.3, 1e-5), (4.0, 1e-6)])
+def test_the_exact_delta_of_a_discrete_vector_keeps_to_the_calibration(epsilon: float, delta: float) -> None:
+    """Sensitivity in both coordinates at once: delta is met, and by less than a hundredth, so nothing is wasted."""
+    move = (600, 800)
+    found = calibrate(epsilon, delta, lambda mu: rounding_gap(2, 1000 / mu))
+    scale = 1000 / found.mu
+    if found.event == GaussianEvent(found.mu):
+        assert 0.99 * delta < exact_delta(move, scale, epsilon) <= delta
+    else:
+        assert rounding_gap(2, 1000 / gaussian_mu(epsilon, delta)) > GAP
+    concentrated = 1000 / math.sqrt(2 * zcdp_rho(epsilon, delta))
+    assert exact_delta(move, concentrated, epsilon) < 0.6 * delta
+    assert exact_delta(move, scale * 0.99, epsilon) > delta or found.event != GaussianEvent(found.mu)
+
+
+def test_composition_is_that_of_dp_accounting() -> None:
+    """T Gaussians are one: the numerical loss distribution of the library, within its discretisation."""
+    from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
+
+    for mu, times in ((0.05, 1), (0.05, 16), (0.2, 9)):
+        library = from_gaussian_mechanism(1 / mu, value_discretization_interval=1e-4).self_compose(times)
+        ours = compose([GaussianEvent(mu)] * times, 1e-6)
+        assert ours.method == "Gaussian"
+        assert float(ours.epsilon) == pytest.approx(library.get_epsilon_for_delta(1e-6), rel=2e-3)
+        assert float(ours.epsilon) == pytest.approx(gaussian_epsilon(mu * math.sqrt(times), 1e-6), rel=1e-3)
+        assert float(ours.epsilon) < float(compose([ZcdpEvent(mu**2 / 2)] * times, 1e-6).epsilon)
+
+
+def test_mixed_with_other_events_it_costs_no_more_than_its_zcdp() -> None:
+    others = [PureEvent("0.3"), ZcdpEvent(0.001)]
+    for extra in ([], others[:1], others[1:], others):
+        ours = compose([GaussianEvent(0.1), *extra], 1e-6).epsilon
+        assert ours <= compose([ZcdpEvent(0.1**2 / 2), *extra], 1e-6).epsilon * (1 + 1e-9)
+    assert compose([GaussianEvent(0.1)], 0).epsilon == math.inf
+    assert float(compose([GaussianEvent(0.1), PureEvent("0.3")], 1e-6).epsilon) > 0.3
+
+
+@given(epsilon=st.floats(1e-5, 50), exponent=st.floats(-40, -1.01))
+def test_what_a_budget_allows_is_within_it(epsilon: float, exponent: float) -> None:
+    epsilon = round(epsilon, 6)  # as people write it; a ledger counts in units of 1e-9
+    found = calibrate(epsilon, 10**exponent, lambda _mu: 0.0)
+    assert found.mu >= math.sqrt(2 * zcdp_rho(epsilon, 10**exponent)) * (1 - 1e-12)
+    assert within([found.event], epsilon, 10**exponent)
+
+
+def test_a_fine_grid_is_normal_and_a_coarse_one_is_not() -> None:
+    fine, coarse = (
+        DiscreteGaussian(Target(MeanOperator(3), Lattice(1.0, bits), Relation.REPLACE_ONE), 1.0, 1e-6)
+        for bits in (20, 4)
+    )
+    assert isinstance(fine.event, GaussianEvent)
+    assert isinstance(coarse.event, ZcdpEvent)
+    assert "fine grid" in fine.theorem
+    assert "zCDP" in coarse.theorem
+    assert coarse.scale / fine.scale == pytest.approx(gaussian_mu(1.0, 1e-6) / math.sqrt(2 * coarse.event.rho))
+    assert float(total_event([fine.event], 1e-6).epsilon) == 1.0
+
+
+def test_a_gaussian_event_in_a_ledger_and_for_a_group() -> None:
+    event = GaussianEvent(0.25)
+    assert event_from_json(event_to_json(event)) == event
+    assert str(event) == "mu 0.25 (Gaussian)"
+    grown = group_event(event, 4)
+    assert isinstance(grown, GaussianEvent)
+    assert grown.mu == pytest.approx(1.0)
+    assert group_event(event, 1) == event
