@@ -11,12 +11,13 @@ from typing import ClassVar
 import numpy as np
 
 from daskrado.errors import UsageError
-from daskrado.lattice import Lattice
+from daskrado.lattice import LEAST_BITS, Lattice
 from daskrado.learners.iterative import GOOD_NORM, Guarantee, Learned, Session, check_worthwhile
-from daskrado.learners.smoothing import smoother
+from daskrado.learners.smoothing import follower
 from daskrado.losses import Huber, Loss, SmoothHinge
-from daskrado.privacy.accountant import ZcdpEvent, zcdp_rho
+from daskrado.privacy.accountant import rounding_gap
 from daskrado.privacy.noise import MAX_SCALE, discrete_gaussian
+from daskrado.privacy.normal import Calibration, calibrate
 from daskrado.privacy.perturbation import Facts
 from daskrado.statistics.slopes import SLOPE_BITS, SlopeSum
 
@@ -45,17 +46,18 @@ class Steps:
 
 @dataclass(frozen=True)
 class PrivateGradient:
-    """T steps u <- u - rate V, V <- m V + S (noisy mean gradient), then the mean of the last half of the iterates.
+    """T steps V <- m V + (noisy mean gradient), G <- G + (1 - m) V, u = -rate S(G), and the mean of their last half.
 
     Rows are in the unit ball and u = R w. Without ``loss`` it is Huber's: at equal noise its gradient is twice as
-    long as the logistic one where most rows are still near the boundary. S is a public, positive matrix
-    (:mod:`daskrado.learners.smoothing`); with ``smooth`` it lets neighbouring bins of a column learn from each other.
+    long as the logistic one where most rows are still near the boundary. S is a public map
+    (:mod:`daskrado.learners.smoothing`); with ``smooth`` it lets neighbouring bins of a column learn from each other,
+    and a bin by itself where its sum G stands out from the noise in it, whose deviation is known.
 
     Sensitivity
         One row moves a sum of gradients by at most 1 or 2 (:class:`daskrado.statistics.slopes.SlopeSum`), whatever
         the earlier, public iterates are. T discrete Gaussians of scale s compose to the one Gaussian of scale
-        s / sqrt(T): rho = T sensitivity^2 / (2 s^2) of zCDP, converted optimally at the end. Averaging, momentum and
-        smoothing are post-processing.
+        s / sqrt(T), mu = sqrt(T) sensitivity / s (:mod:`daskrado.privacy.normal`). Averaging, momentum and smoothing
+        are post-processing.
 
     Reference
         Bassily, Smith and Thakurta (2014), full batch; Canonne, Kamath and Steinke (2020), noise and conversion;
@@ -70,7 +72,8 @@ class PrivateGradient:
     2 (1 + m) / ((1 - m) c) at curvature c; T is the least number that keeps to half of that at m = 0.9, within
     MIN_STEPS and MAX_STEPS. Where MAX_STEPS, or those given, are too few, m is raised until they do, and l stops at
     T^2 / c, where momentum remembers half of the run. All this is in the norm of S's inverse, where noise counts as
-    trace S <= d and curvature is at most c x.Sx <= c; a smooth classifier has the smaller norm there.
+    trace S <= d and curvature is at most c x.Sx <= c; a smooth classifier has the smaller norm there. Bins that stand
+    out add at most one half to that: then steps keep to three quarters of the limit.
     """
 
     loss: Loss | None = None
@@ -87,9 +90,7 @@ class PrivateGradient:
 
     def schedule(self, facts: Facts) -> Steps:
         """Loss, steps, rate and noise."""
-        lattice = Lattice(facts.norm_bound)
-        far = SlopeSum.at(np.zeros(facts.width), self.loss or Huber(), lattice).sensitivity(facts.relation).l2
-        once = far * facts.rows_per_unit / math.sqrt(2 * self._rho(facts))
+        once = self._reach(facts) / self.calibration(facts).mu
         ratio = once * math.sqrt(facts.width) / facts.rows
         growth = max(1.0, math.sqrt(QUIET / ratio))
         loss = self.loss or Huber(0.5 * min(2.0, growth))
@@ -102,25 +103,32 @@ class PrivateGradient:
         growth = 1.0 if self.rate else max(1.0, length * ratio / GOOD_NORM)
         return Steps(loss, count, rate, momentum, once * math.sqrt(count), ratio, growth)
 
-    def _rho(self, facts: Facts) -> float:
+    def calibration(self, facts: Facts) -> Calibration:
+        """What all steps together cost, and how much noise that is."""
         if not facts.delta > 0:
             raise UsageError("learner gradient adds Gaussian noise and needs budget.delta above 0 (say 1e-6)")
-        return zcdp_rho(facts.epsilon, facts.delta)
+        steps = self.steps or MAX_STEPS
+        grid = self._reach(facts) * math.sqrt(steps) * 2.0 ** (LEAST_BITS + SLOPE_BITS)  # or finer
+        return calibrate(facts.epsilon, facts.delta, lambda mu: rounding_gap(facts.width * steps, grid / mu))
+
+    def _reach(self, facts: Facts) -> float:
+        """How far one protected unit moves a sum of gradients."""
+        slopes = SlopeSum.at(np.zeros(facts.width), self.loss or Huber(), Lattice(facts.norm_bound))
+        return slopes.sensitivity(facts.relation).l2 * facts.rows_per_unit
 
     def guarantee(self, facts: Facts) -> Guarantee:
-        """rho-zCDP for all steps together."""
-        event = ZcdpEvent(self._rho(facts))
+        """All steps together, as one Gaussian."""
+        found = self.calibration(facts)
         check_worthwhile(facts)
         _unit(self.schedule(facts), Lattice(facts.norm_bound))
-        theorem = "composed discrete Gaussian mechanisms, optimal zCDP conversion (Canonne, Kamath and Steinke 2020)"
-        return Guarantee(event, facts.delta, "noisy gradient", theorem)
+        return Guarantee(found.event, facts.delta, "noisy gradient", found.theorem)
 
     def forecast(self, facts: Facts) -> Iterator[tuple[str, str]]:
         """Steps, rate, noise."""
         plan = self.schedule(facts)
         rates = f"rate {plan.rate:.3g}"
         if plan.growth > 1:
-            rates += f" for numbers and {plan.rate / plan.growth:.3g} for bins, categories and flags"
+            rates += f" for numbers and {plan.rate / plan.growth:.3g} for categories, flags and unclear bins"
         yield (
             "descends",
             f"{plan.count} steps of {rates} on the {plan.loss.name} loss, momentum {plan.momentum:.3g}",
@@ -146,17 +154,19 @@ class PrivateGradient:
         """Descend; the grant is spent before the first draw."""
         plan, lattice = self.schedule(facts), session.passes.lattice
         unit = _unit(plan, lattice)
-        smoothed = smoother(session.passes.domain, neighbours=self.smooth, growth=plan.growth)
-        u, velocity, total = (np.zeros(facts.width) for _ in range(3))
-        averaged = max(1, plan.count // 2)
+        follow = follower(session.passes.domain, neighbours=self.smooth, growth=plan.growth)
+        u, velocity, gathered, total = (np.zeros(facts.width) for _ in range(4))
+        averaged, spread = max(1, plan.count // 2), 0.0
         for step in range(plan.count):
             slopes = SlopeSum.at(u, plan.loss, lattice)
             noisy = session.draw(
                 partial(session.passes.sum, slopes, share=session.share),
                 lambda summary: discrete_gaussian(summary.vector, plan.noise / unit),
             )
-            velocity = plan.momentum * velocity + smoothed(noisy * (unit / facts.rows))
-            u = u - plan.rate * (1 - plan.momentum) * velocity
+            velocity = plan.momentum * velocity + noisy * (unit / facts.rows)
+            gathered += (1 - plan.momentum) * velocity
+            spread += (1 - plan.momentum ** (step + 1)) ** 2  # what one draw counts for after so many steps, squared
+            u = -plan.rate * follow(gathered, plan.noise / facts.rows * math.sqrt(spread))
             if step >= plan.count - averaged:
                 total += u / averaged
             if session.progress is not None:

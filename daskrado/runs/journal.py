@@ -29,7 +29,7 @@ from daskrado.privacy.answer_journal import sync_folder
 from daskrado.privacy.ledger import Ledger, LedgerEntry, State
 from daskrado.runs.pipeline import default_ledger
 
-SCHEMA = "daskrado.journal/3"  # counts up when public rules change: draws under two schedules cost more than either
+SCHEMA = "daskrado.journal/4"  # counts up when public rules change: draws under two schedules cost more than either
 LOST = "spent; its release was lost before it could be kept"
 Arrays = dict[str, NDArray[Any]]
 

@@ -1,6 +1,6 @@
 """How the constants of the public rules were chosen, on every table but Adult: norms, bin edges, smoothing.
 
-python pipelines/reproduce/gradient_rule.py --json [--length | --bins | --smooth]
+python pipelines/reproduce/gradient_rule.py --json [--length | --bins | --smooth | --heaps]
 
 For each table, epsilon and value of the constant: mean test error, and how far that is above the best value's.
 GOOD_NORM is the value with the least mean excess over the three learners. Adult is left out.
@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import numpy as np
 import pandas as pd
 from dp_erm import errors, folds, say
-from public_bins import COARSE, FINE, by_rule
+from public_bins import COARSE, FINE, amount, by_rule, equal
 from tables import LOADERS, public_domain
 
 from daskrado.domain import Domain
@@ -39,7 +39,12 @@ LEARNERS: dict[str, tuple[IterativeLearner, float]] = {
     "objective": (ObjectivePerturbation(Huber(0.5)), 0.0),
     "output": (OutputPerturbation(Huber(0.5)), 0.0),
 }
+FOLLOWED = {"shared only": (1.0, np.inf)} | {
+    f"{shared:g} shared, alone from {alone:g} on": (shared, alone)
+    for shared, alone in ((0.3, 1.5), (0.5, 1.0), (0.5, 1.5), (0.5, 2.0), (1.0, 1.5))
+}
 SHARES = {"not smoothed": None, "5": 5, "10": 10, "20": 20}
+HEAPED = ("magic_bins", "covertype_bins", "diabetes130_long", "kdd_bins", "heaps")
 BINNED = ("magic_bins", "covertype_bins", "diabetes130_long", "kdd_bins")
 BINS = {
     "10, R5": (10, COARSE[1][::2]),
@@ -63,10 +68,35 @@ def synthetic(rows: int) -> tuple[pd.DataFrame, Domain]:
     return table, Domain.model_validate({"label": label, "norm_bound": 1.0, "intercept": 0.0, "columns": columns})
 
 
+def heaps(rows: int) -> tuple[pd.DataFrame, Domain]:
+    """Three amounts, most of them 0 and the others at one of 60 values of uneven frequency; five smooth columns."""
+    draw = np.random.default_rng(5)
+    table, margin = pd.DataFrame(), np.full(rows, -1.0)
+    columns = {}
+    for number in range(3):
+        values, effects, often = 10 ** draw.uniform(2.5, 4.9, 60), 2.5 * draw.normal(size=60), 1 / np.arange(1, 61)
+        some, which = draw.random(rows) < 0.12, draw.choice(60, rows, p=often / often.sum())
+        margin += np.where(some, effects[which], 0)
+        table[f"amount{number}"] = np.where(some, values[which], 0)
+        columns[f"amount{number}"] = amount(100_000)
+    for number in range(5):
+        value = draw.random(rows)
+        margin += 2 * draw.normal() * (value - 0.5) + draw.normal() * np.sin(5 * value)
+        table[f"smooth{number}"] = value
+        columns[f"smooth{number}"] = equal(0, 1)
+    table["label"] = np.where(draw.random(rows) < 1 / (1 + np.exp(-margin)), "yes", "no")
+    label = {"column": "label", "positive": "yes", "negative": "no"}
+    known = {
+        name: {"kind": "numeric", "lower": 0, "upper": column.upper, "bins": column.edges(*FINE)}
+        for name, column in columns.items()
+    }
+    return table, Domain.model_validate({"label": label, "norm_bound": 1.0, "intercept": 0.0, "columns": known})
+
+
 def load(name: str, rows: int, bins: tuple[int, tuple[float, ...]] = COARSE) -> tuple[pd.DataFrame, Domain]:
     """A table of at most so many rows, sampled in public, and its Domain."""
-    if name == "synthetic":
-        return synthetic(rows)
+    if name in ("synthetic", "heaps"):
+        return synthetic(rows) if name == "synthetic" else heaps(rows)
     base = name.split("_")[0]
     table, categories = LOADERS[base]()
     if name.endswith("_long"):
@@ -106,6 +136,7 @@ def main() -> None:
     parser.add_argument("--length", action="store_true", help="compare from which noise on the norm grows")
     parser.add_argument("--bins", action="store_true", help="compare bin edges in place of norms")
     parser.add_argument("--smooth", action="store_true", help="compare how far bins learn from each other")
+    parser.add_argument("--heaps", action="store_true", help="compare when bins go their own way")
     parser.add_argument("--tables", default=",".join(TABLES))
     parser.add_argument("--learners", default=",".join(LEARNERS))
     parser.add_argument("--rows", type=int, default=25_000)
@@ -135,6 +166,13 @@ def main() -> None:
                 learner = PrivateGradient(smooth=share is not None)
                 row = measure(*made, (learner, 1e-6), gradient.GOOD_NORM, options.runs)
                 kept.setdefault("smooth", {}).setdefault(name, {})[text] = row
+                say(f"{name} {text}: {row}")
+    elif options.heaps:
+        for name in HEAPED:
+            made = load(name, options.rows, FINE)
+            for text, (smoothing.SHARED, smoothing.ALONE) in FOLLOWED.items():
+                row = measure(*made, LEARNERS["gradient"], gradient.GOOD_NORM, options.runs)
+                kept.setdefault("heaps", {}).setdefault(name, {})[text] = row
                 say(f"{name} {text}: {row}")
     else:
         for name in options.tables.split(","):

@@ -27,7 +27,7 @@ from daskrado.learners.iterative import Session, noise_to_signal
 from daskrado.learners.solver import Objective, Solution, minimise
 from daskrado.learners.tuning import Tuning
 from daskrado.losses import Huber, Logistic, Square
-from daskrado.privacy.accountant import ApproximateEvent, PureEvent, ZcdpEvent, zcdp_rho
+from daskrado.privacy.accountant import ApproximateEvent, GaussianEvent, PureEvent, gaussian_mu
 from daskrado.privacy.ledger import Ledger, State
 from daskrado.privacy.perturbation import Facts, output_scale
 from daskrado.relations import Relation
@@ -67,7 +67,7 @@ def test_output_noise_has_the_l2_gamma_law_and_not_one_of_another_scale(clinic: 
         ({"kind": "output_perturbation"}, (1.0, 0.0), PureEvent(1.0)),
         ({"kind": "objective_perturbation", "noise": "gamma"}, (1.0, 1e-6), PureEvent(1.0)),
         ({"kind": "objective_perturbation"}, (1.0, 1e-6), ApproximateEvent(1.0, 1e-6)),
-        ({"kind": "gradient", "steps": 5}, (1.0, 1e-6), ZcdpEvent(zcdp_rho(1.0, 1e-6))),
+        ({"kind": "gradient", "steps": 5}, (1.0, 1e-6), GaussianEvent(gaussian_mu(1.0, 1e-6))),
     ],
 )
 def test_a_run_spends_exactly_its_event_and_publishes_public_facts(
@@ -151,7 +151,7 @@ def test_gradient_learns_and_its_noise_is_that_of_the_composed_gaussian(clinic: 
     path, domain = clinic(20_000, 2)
     facts = facts_of(domain, 20_000, 1.0, 1e-6)
     plan = PrivateGradient(steps=60).schedule(facts)
-    assert plan.noise == pytest.approx(2 * math.sqrt(60 / (2 * zcdp_rho(1.0, 1e-6))))
+    assert plan.noise == pytest.approx(2 * math.sqrt(60) / gaussian_mu(1.0, 1e-6))
     exact = daskrado.fit(path, domain, dataset="c", learner={"kind": "erm"}, private=False)
     noisy = daskrado.fit(
         path, domain, dataset="c", learner={"kind": "gradient", "steps": 60}, epsilon=1.0, delta=1e-6, **PRIVATE

@@ -22,9 +22,9 @@ from daskrado.lattice import Lattice
 from daskrado.learners import gradient
 from daskrado.learners.gradient import MAX_STEPS, MIN_STEPS, QUIET, PrivateGradient
 from daskrado.learners.iterative import GOOD_NORM, Session
-from daskrado.learners.smoothing import smoother
+from daskrado.learners.smoothing import ALONE, SHARED, follower, smoother
 from daskrado.losses import Huber, Logistic, Loss, SmoothHinge
-from daskrado.privacy.accountant import zcdp_rho
+from daskrado.privacy.accountant import gaussian_mu
 from daskrado.privacy.perturbation import Facts
 from daskrado.relations import Relation
 from daskrado.runs.iterative import GradientChoice
@@ -45,7 +45,7 @@ def test_the_length_of_descent_is_the_best_of_the_bound(epsilon: float, relation
     """
     plan = PrivateGradient().schedule(facts(epsilon, relation))
     far = 1 if relation is Relation.ADD_REMOVE else 2
-    ratio = far / np.sqrt(2 * zcdp_rho(epsilon, 1e-6)) * np.sqrt(100) / 40_000
+    ratio = far / gaussian_mu(epsilon, 1e-6) * np.sqrt(100) / 40_000
 
     def best(norm: float) -> Any:
         return minimize_scalar(
@@ -134,27 +134,29 @@ def test_smoothing_is_the_correlation_of_bins_within_a_column_and_nothing_else()
     expected = np.eye(domain.width)
     for start, size in ((0, 5), (10, 10)):
         far = np.abs(np.subtract.outer(np.arange(size), np.arange(size)))
-        expected[start : start + size, start : start + size] = np.exp(-10 * far / size)
+        expected[start : start + size, start : start + size] = SHARED * np.exp(-10 * far / size)
     assert [domain.feature_names[at] for at in (5, 6, 9, 20)] == ["a is null", "b=x", "b=other", "d"]
     assert smooth == pytest.approx(expected, abs=1e-12)
 
 
 def test_smoothing_leaves_the_noise_and_the_curvature_that_the_rule_counts_with() -> None:
-    """trace S = d, S is positive, and x.Sx = |x|^2 for rows: they have one bin in each column."""
+    """trace S <= d, S is positive, and x.Sx <= |x|^2 for rows: they have one bin in each column."""
     domain = binned()
     smooth = np.column_stack([smoother(domain)(unit) for unit in np.eye(domain.width)])
-    assert np.trace(smooth) == pytest.approx(domain.width)
+    assert domain.width - 15 * (1 - SHARED) == pytest.approx(np.trace(smooth))
     assert np.linalg.eigvalsh(smooth).min() > 0
     table = pa.table(
         {"a": [0.5, 2.0, None, 9.9], "b": ["x", "q", "z", "y"], "c": [0, 1, 5, 9.5], "d": [0, 0.2, 1, 0.7]}
     )
     rows = encode_table(domain, table.append_column("label", pa.array([0, 1, 1, 0])))
     x = rows.block(0, 4, np.empty((4, domain.width), order="F"))
-    assert np.einsum("ij,jk,ik->i", x, smooth, x) == pytest.approx((x**2).sum(axis=1))
+    bins = np.r_[0:5, 10:20]
+    expected = (x**2).sum(axis=1) - (1 - SHARED) * (x[:, bins] ** 2).sum(axis=1)
+    assert np.einsum("ij,jk,ik->i", x, smooth, x) == pytest.approx(expected)
 
 
 def test_a_step_is_smoothed_after_its_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With draws that are the same, a smoothed step is S times the plain one."""
+    """With draws that are the same, a smoothed step is what follows from the plain one, and from its noise."""
     domain, draw = binned(), np.random.default_rng(0)
     columns = {"a": draw.uniform(0, 10, 50), "b": draw.choice(["x", "y"], 50), "c": draw.uniform(0, 10, 50)}
     lake = open_lake(pd.DataFrame(columns | {"d": draw.random(50), "label": draw.integers(0, 2, 50)}), domain)
@@ -167,7 +169,47 @@ def test_a_step_is_smoothed_after_its_noise(monkeypatch: pytest.MonkeyPatch) -> 
             for smooth in (False, True)
         )
     assert not np.allclose(smooth, plain)
-    assert smooth == pytest.approx(smoother(domain)(plain))
+    deviation = PrivateGradient(steps=1, rate=1.0).schedule(known).noise / 50 * 0.1  # of V, a tenth of which is new
+    assert (np.abs(plain) > ALONE * deviation).any()
+    assert smooth == pytest.approx(follower(domain)(plain, deviation))
+
+
+def test_bins_go_their_own_way_where_they_stand_out_and_nothing_else_does() -> None:
+    domain = binned()
+    bins = np.zeros(domain.width, dtype=bool)
+    bins[np.r_[0:5, 10:20]] = True
+    for size, beyond in ((0.99 * ALONE, 0.0), (10.0, 10.0 - ALONE), (-10.0, ALONE - 10.0)):
+        vector = np.full(domain.width, 3.0 * size)
+        moved = follower(domain, growth=2.0)(vector, 3.0) - smoother(domain, growth=2.0)(vector)
+        assert moved == pytest.approx(np.where(bins, 3.0 * beyond, 0.0))
+        plain = follower(domain, neighbours=False, growth=2.0)(vector, 3.0)
+        assert (plain == smoother(domain, neighbours=False, growth=2.0)(vector)).all()
+
+
+@pytest.mark.parametrize(("epsilon", "steps"), [(3.0, 40), (0.5, 3)])
+def test_the_deviation_that_bins_are_held_against_is_that_of_the_noise(
+    monkeypatch: pytest.MonkeyPatch, epsilon: float, steps: int
+) -> None:
+    """Weights are kept at 0, so that all sums of gradients are alike but for the noise that was really drawn."""
+    edges = np.linspace(0, 1, 400)[1:-1].tolist()
+    columns = {"a": {"kind": "numeric", "lower": 0, "upper": 1, "bins": edges}}
+    label = {"column": "label", "positive": 1, "negative": 0}
+    domain = Domain.model_validate({"label": label, "norm_bound": 1.0, "intercept": 0, "columns": columns})
+    lake = open_lake(pd.DataFrame({"a": [0.2] * 30 + [0.7] * 30, "label": [0, 1, 1] * 20}), domain)
+    known = Facts(60, domain.width, 1.0, Relation.ADD_REMOVE, epsilon, 1e-6)
+    seen: list[tuple[Any, float]] = []
+
+    def standing(*_: Any, **__: Any) -> Any:
+        return lambda vector, deviation: seen.append((vector.copy(), deviation)) or np.zeros(domain.width)
+
+    monkeypatch.setattr(gradient, "follower", standing)
+    with open_passes(lake, domain, Lattice(1.0)) as passes:
+        PrivateGradient(steps=steps).learn(Session(passes, lambda: None), known)
+    empty = np.ones(domain.width, dtype=bool)
+    empty[[int(np.searchsorted(edges, value, side="right")) for value in (0.2, 0.7)]] = False
+    for vector, deviation in (seen[0], seen[steps // 2], seen[-1]):
+        chi = float((vector[empty] ** 2).sum() / deviation**2)
+        assert abs(chi - empty.sum()) < 5 * np.sqrt(2 * empty.sum())
 
 
 def test_features_of_a_kernel_are_not_smoothed() -> None:
@@ -187,6 +229,7 @@ def test_numbers_go_farther_than_indicators() -> None:
     assert set(named.values()) == {0.25}
     both = smoother(domain, growth=4.0)(np.ones(domain.width))
     assert both == pytest.approx(smoother(domain)(np.ones(domain.width)) * paces)
+    assert (follower(domain, growth=4.0)(np.ones(domain.width), 1.0) == both).all()
 
 
 def test_a_category_that_is_never_seen_gathers_no_more_noise_than_good_norm_allows() -> None:

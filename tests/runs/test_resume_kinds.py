@@ -350,8 +350,8 @@ def test_a_run_begun_under_another_public_rule_is_not_resumed(
     killed(program(job("learn"), ward, f"journal.Journal.begin = {KILL}"))
     folder = own_ledger.with_name(own_ledger.name + ".runs") / a_run(own_ledger)
     kept = (folder / "run.json").read_text()
-    assert '"daskrado.journal/3"' in kept
-    (folder / "run.json").write_text(kept.replace("daskrado.journal/3", "daskrado.journal/2"))
+    assert '"daskrado.journal/4"' in kept
+    (folder / "run.json").write_text(kept.replace("daskrado.journal/4", "daskrado.journal/3"))
     with pytest.raises(LedgerError, match="is not a journal that this version reads"):
         Journal.take(folder)
 
