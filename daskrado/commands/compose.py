@@ -15,7 +15,7 @@ from daskrado.commands.shared import open_ledger, with_ledger
     "--release",
     "releases",
     multiple=True,
-    help="One release of a round: 0.1, or 0.1,1e-8 with a delta, or rho=0.01; x20 repeats it (repeatable option).",
+    help="One release of a round: 0.1, or 0.1,1e-8 with a delta, or rho=0.01, or mu=0.1; x20 repeats it (repeatable)",
 )
 @click.option("--count", type=int, default=None, help="Number of rounds.  [default: 100, or 1 for a ledger]")
 @click.option("--delta", default="1e-6", show_default=True)

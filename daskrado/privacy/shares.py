@@ -6,9 +6,10 @@ import math
 from typing import ClassVar
 
 from daskrado.errors import UsageError
-from daskrado.privacy.accountant import Event, ZcdpEvent, zcdp_rho
+from daskrado.privacy.accountant import Event, ZcdpEvent, rounding_gap
 from daskrado.privacy.mechanisms import Mechanism, Target
 from daskrado.privacy.noise import discrete_gaussian, gaussian_variance
+from daskrado.privacy.normal import calibrate
 from daskrado.statistics.base import Block, IntVector
 
 LEAST_SHARE = 0.5  # of a grid step: below it a sum of shares is far from a discrete Gaussian
@@ -75,8 +76,10 @@ class GaussianShares(Mechanism):
 
     Sensitivity
         L2 of the normalised joint vector, from the statistic: a unit's rows, at whichever sites they are, move the
-        total exactly as they would move one lake. rho = l2^2 / (2 sigma^2) for one discrete Gaussian of scale
-        sigma; ``summed_rho`` for a sum of shares. sigma is the least that keeps it within (epsilon, delta).
+        total exactly as they would move one lake. On a fine grid a sum of shares is within ``closeness`` of one
+        discrete Gaussian and that within ``rounding_gap`` of a rounded normal draw: sigma = l2 / mu as for one
+        curator (:mod:`daskrado.privacy.normal`). On a coarse one it is the least sigma with ``summed_rho`` of
+        l2^2 / (2 sigma^2) within (epsilon, delta).
 
     Reference
         Kairouz, Liu and Steinke (2021), "The distributed discrete Gaussian mechanism for federated learning with
@@ -84,10 +87,6 @@ class GaussianShares(Mechanism):
     """
 
     name: ClassVar[str] = "gaussian_shares"
-    theorem = (
-        "sum of discrete Gaussian shares (Kairouz, Liu and Steinke 2021), optimal zCDP conversion "
-        "(Canonne, Kamath and Steinke 2020)"
-    )
 
     def __init__(self, target: Target, epsilon: float, delta: float, *, honest: int, sites: int) -> None:
         if not delta > 0:
@@ -95,8 +94,24 @@ class GaussianShares(Mechanism):
         if not 1 <= honest <= sites:
             raise UsageError(f"honest must be between 1 and the number of sites, {sites}, got {honest}")
         self.honest, self.sites = honest, sites
-        goal = zcdp_rho(epsilon, delta)
-        super().__init__(target, target.sensitivity.l2 / math.sqrt(2 * goal))
+        self._event, mu, theorem = calibrate(epsilon, delta, lambda mu: self._gap(target, mu))
+        self.theorem = f"sum of noise shares (Kairouz, Liu and Steinke 2021); {theorem}"
+        super().__init__(target, target.sensitivity.l2 / mu)
+        if isinstance(self._event, ZcdpEvent):
+            self._calibrate_coarse(self._event.rho, epsilon)
+
+    def _gap(self, target: Target, mu: float) -> float:
+        """How far the sum of honest shares is from rounded normal noise, in the log of likelihoods."""
+        total = 0.0
+        for block in target.statistic.blocks:
+            if block.name not in target.sensitivity.public:
+                whole = target.sensitivity.l2 / mu / block.normalised_step(target.lattice)
+                total += block.size * closeness(whole / math.sqrt(self.honest), self.honest)
+                total += rounding_gap(block.size, whole)
+        return total
+
+    def _calibrate_coarse(self, goal: float, epsilon: float) -> None:
+        """The least scale whose summed shares stay within ``goal`` in zCDP."""
         low, high = goal * 1e-9, goal
         if self._price(low) > goal:
             raise UsageError(f"epsilon {epsilon:g}: the noise share of a site would be below half a grid step")

@@ -14,6 +14,7 @@ from daskrado.privacy.accountant import (
     ApproximateEvent,
     Composition,
     Event,
+    GaussianEvent,
     PureEvent,
     ZcdpEvent,
     compose,
@@ -26,7 +27,7 @@ from daskrado.relations import Relation
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_RELEASE = re.compile(r"\s*(?:(rho=)?([^,x]+)(?:,([^,x]+))?)(?:x(\d+))?\s*")
+_RELEASE = re.compile(r"\s*(?:(rho=|mu=)?([^,x]+)(?:,([^,x]+))?)(?:x(\d+))?\s*")
 MAX_RELEASES = 1_000_000
 
 
@@ -41,19 +42,21 @@ class Odometer:
 
 
 def read_release(text: str) -> list[Event]:
-    """``0.1`` is pure, ``0.1,1e-8`` has a delta, ``rho=0.01`` is zCDP; ``x20`` at the end repeats it."""
+    """``0.1`` is pure, ``0.1,1e-8`` has a delta, ``rho=0.01`` is zCDP, ``mu=0.1`` Gaussian; ``x20`` repeats it."""
     found = _RELEASE.fullmatch(text)
     if found is None:
-        raise UsageError(f"a release is written 0.1, 0.1,1e-8 or rho=0.01, with x20 to repeat it; got {text!r}")
-    concentrated, amount, delta, times = found.groups()
+        raise UsageError(
+            f"a release is written 0.1, 0.1,1e-8, rho=0.01 or mu=0.1, with x20 to repeat it; got {text!r}"
+        )
+    kind, amount, delta, times = found.groups()
     repeat = int(times or 1)
     if not 1 <= repeat <= MAX_RELEASES:
         raise UsageError(f"a release is repeated between 1 and {MAX_RELEASES:,} times, got {text!r}")
     event: Event
-    if concentrated:
+    if kind:
         if delta:
-            raise UsageError(f"rho has no delta of its own, got {text!r}")
-        event = ZcdpEvent(amount)
+            raise UsageError(f"{kind[:-1]} has no delta of its own, got {text!r}")
+        event = ZcdpEvent(amount) if kind == "rho=" else GaussianEvent(amount)
     else:
         event = ApproximateEvent(amount, delta) if delta else PureEvent(amount)
     return [event] * repeat
@@ -71,13 +74,10 @@ def odometer(events: Sequence[Event], rounds: int, delta: Amount, rows_per_perso
     ladder = (m * 10**power for power in range(7) for m in (1, 2, 5))
     counts = tuple(sorted({count for count in ladder if count < rounds} | {rounds}))
     theorems: dict[str, list[float]] = {}
-    best = []
-    for count in counts:
-        many = grown * count
-        for position, found in enumerate(compose_all(many, delta)):
-            key = list(theorems)[position] if position < len(theorems) else found.method
-            theorems.setdefault(key, []).append(float(found.epsilon))
-        best.append(compose(many, delta))
+    for column in zip(*(compose_all(grown * count, delta) for count in counts), strict=True):
+        # Rhos that add up are zCDP by the plain sum, too: one column of that name is enough.
+        theorems.setdefault(column[0].method, [float(found.epsilon) for found in column])
+    best = [compose(grown * count, delta) for count in counts]
     if best[0].epsilon == math.inf:
         raise UsageError(f"these releases have no finite epsilon at delta {delta!s}; give a larger --delta")
     return Odometer(counts, float(best[0].delta), theorems, best)

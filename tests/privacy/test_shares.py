@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from daskrado.errors import UsageError
 from daskrado.lattice import Lattice
-from daskrado.privacy.accountant import ZcdpEvent, gaussian_mu, zcdp_epsilon, zcdp_rho
+from daskrado.privacy.accountant import GaussianEvent, ZcdpEvent, gaussian_mu, zcdp_epsilon, zcdp_rho
 from daskrado.privacy.mechanisms import DiscreteGaussian, Target
 from daskrado.privacy.shares import GaussianShares, closeness, summed_rho
 from daskrado.relations import Relation
@@ -88,13 +88,17 @@ def target(relation: Relation = Relation.ADD_REMOVE, bits: int = 16) -> Target:
 
 @pytest.mark.parametrize("honest", [1, 2, 7])
 def test_honest_shares_carry_the_noise_of_one_curator(honest: int) -> None:
-    """By zCDP; one curator's own noise is normal but for its rounding, which sums of shares are not."""
     shares = GaussianShares(target(), 1.0, 1e-6, honest=honest, sites=9)
     curator = DiscreteGaussian(target(), 1.0, 1e-6)
-    more = gaussian_mu(1.0, 1e-6) / math.sqrt(2 * zcdp_rho(1.0, 1e-6))
-    assert 1.07 < more < 1.08
     for block, std in curator.noise_std().items():
-        assert shares.noise_std()[block] * math.sqrt(honest / 9) == pytest.approx(more * std, rel=1e-9)
+        assert shares.noise_std()[block] * math.sqrt(honest / 9) == pytest.approx(std, rel=1e-9)
+    assert shares.event == curator.event == GaussianEvent(gaussian_mu(1.0, 1e-6))
+    assert "shares" in shares.theorem
+
+
+@pytest.mark.parametrize("honest", [1, 2, 7])
+def test_on_a_coarser_grid_shares_are_counted_by_zcdp(honest: int) -> None:
+    shares = GaussianShares(target(bits=10), 1.0, 1e-6, honest=honest, sites=9)
     assert isinstance(shares.event, ZcdpEvent)
     assert zcdp_epsilon(shares.event.rho, 1e-6) <= 1.0
     assert shares.event.rho == pytest.approx(zcdp_rho(1.0, 1e-6), rel=1e-9)

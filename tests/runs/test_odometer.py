@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from daskrado.commands.compose import compose as command
 from daskrado.errors import UsageError
-from daskrado.privacy.accountant import ApproximateEvent, PureEvent, ZcdpEvent, compose
+from daskrado.privacy.accountant import ApproximateEvent, GaussianEvent, PureEvent, ZcdpEvent, compose
 from daskrado.privacy.ledger import Ledger
 from daskrado.runs.odometer import charged_events, odometer, read_release
 
@@ -21,9 +21,18 @@ def test_releases_are_read_as_written() -> None:
     assert read_release("0.1") == [PureEvent("0.1")]
     assert read_release(" 0.1,1e-8x3 ") == [ApproximateEvent("0.1", "1e-8")] * 3
     assert read_release("rho=0.01x2") == [ZcdpEvent(0.01)] * 2
-    for text in ("", "0.1,1e-8,3", "rho=0.1,1e-6", "0.1x0", "0.1xx2", "nan", "-1"):
+    assert read_release("mu=0.1x3") == [GaussianEvent(0.1)] * 3
+    for text in ("", "0.1,1e-8,3", "rho=0.1,1e-6", "mu=0.1,1e-6", "0.1x0", "0.1xx2", "nan", "-1"):
         with pytest.raises(UsageError):
             read_release(text)
+
+
+def test_the_columns_of_releases_without_an_epsilon_of_their_own() -> None:
+    for event, curve in ((ZcdpEvent(0.01), "zCDP"), (GaussianEvent(0.1), "Gaussian")):
+        found = odometer([event], 20, 1e-6)
+        for count, epsilon in zip(found.counts, found.theorems[curve], strict=True):
+            assert epsilon == float(compose([event] * count, 1e-6).epsilon)
+        assert all(len(values) == len(found.counts) for values in found.theorems.values())
 
 
 def test_the_lecture_table() -> None:

@@ -458,7 +458,7 @@ def test_from_the_command_line(clinic: Clinic, tmp_path: Path) -> None:
         return str(done.output)
 
     plan = call("plan", str(tmp_path / "job.yaml"))
-    assert "rho" in plan
+    assert "(Gaussian)" in plan
     assert "marginal of one coordinate only" in plan
     run = call("run", str(tmp_path / "job.yaml"))
     assert "columns are 0 in every rado and are dropped" in run
