@@ -13,7 +13,7 @@ import numpy as np
 from daskrado.errors import UsageError
 from daskrado.lattice import LEAST_BITS, Lattice
 from daskrado.learners.iterative import GOOD_NORM, Guarantee, Learned, Session, check_worthwhile
-from daskrado.learners.smoothing import follower
+from daskrado.learners.smoothing import ALONE, SHARED, follower
 from daskrado.losses import Huber, Loss, SmoothHinge
 from daskrado.privacy.accountant import rounding_gap
 from daskrado.privacy.noise import MAX_SCALE, discrete_gaussian
@@ -126,13 +126,15 @@ class PrivateGradient:
     def forecast(self, facts: Facts) -> Iterator[tuple[str, str]]:
         """Steps, rate, noise."""
         plan = self.schedule(facts)
-        rates = f"rate {plan.rate:.3g}"
-        if plan.growth > 1:
-            rates += f" for numbers and {plan.rate / plan.growth:.3g} for categories, flags and unclear bins"
+        numbers, others = f"{plan.rate:.3g}", f"{plan.rate / plan.growth:.3g}"
+        rates = f"rate {numbers}" if numbers == others else f"rate {numbers} for numbers and {others} for the rest"
         yield (
             "descends",
             f"{plan.count} steps of {rates} on the {plan.loss.name} loss, momentum {plan.momentum:.3g}",
         )
+        if self.smooth:
+            half, alone = f"{SHARED * plan.rate / plan.growth:.3g}", f"{ALONE:g} standard deviations of their noise"
+            yield "bins", f"if any, go with their neighbours at rate {half}, and alone at {numbers} beyond {alone}"
         yield (
             "noise",
             (

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from daskrado.errors import UsageError
 from daskrado.lake.collect import Passes, Share
-from daskrado.privacy.accountant import Event, gaussian_sigma, zcdp_rho
+from daskrado.privacy.accountant import Event, gaussian_sigma
 from daskrado.privacy.perturbation import Facts
 from daskrado.relations import Relation
 
@@ -144,8 +144,3 @@ def _up(value: float) -> float:
     """Two significant digits, rounded up."""
     unit = 10.0 ** (math.floor(math.log10(value)) - 1)
     return math.ceil(value / unit - 1e-9) * unit
-
-
-def rho_of(facts: Facts) -> float:
-    """The zCDP budget of (epsilon, delta)."""
-    return zcdp_rho(facts.epsilon, facts.delta)

@@ -89,7 +89,7 @@ def compose(events: Iterable[Event], delta: Amount) -> Composition:
 
     A plain sum is reported where nothing saves more than 0.1 %, because it is an exact fraction. The answers may be
     adaptive; the *parameters* of an event must not be chosen from earlier private answers, which only the plain sum
-    and zCDP would cover. At delta = 0 only the plain sum of pure events is valid.
+    of epsilons and zCDP would cover. At delta = 0 only the plain sum of pure events is valid.
     """
     parts, level = Parts.of(events), _level(delta)
     plain = basic(parts, level)
@@ -105,7 +105,7 @@ def total_event(events: Sequence[Event], delta: Amount) -> Event:
     if total.epsilon == math.inf:
         raise UsageError(f"these events have no finite epsilon at delta {delta!s}")
     # Nine decimals, rounded up: a number that people can read, and that a ledger can print back.
-    return ApproximateEvent(Fraction(math.ceil(Fraction(total.epsilon) * 10**9), 10**9), total.delta)
+    return ApproximateEvent(Fraction(max(1, math.ceil(Fraction(total.epsilon) * 10**9)), 10**9), total.delta)
 
 
 def compose_all(events: Iterable[Event], delta: Amount) -> list[Composition]:

@@ -10,12 +10,24 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from daskrado.errors import UsageError
-from daskrado.privacy.curves import gaussian_epsilon, round_down, round_up, zcdp_epsilon
-from daskrado.privacy.events import ApproximateEvent, Event, GaussianEvent, PureEvent, ZcdpEvent
-from daskrado.privacy.total_loss import bounded_losses, mixed_epsilon, optimal_epsilon
+from daskrado.privacy.curves import gaussian_epsilon, gaussian_slack, round_down, round_up, zcdp_epsilon
+from daskrado.privacy.events import MAX_EPSILON, ApproximateEvent, Event, GaussianEvent, PureEvent, ZcdpEvent
+from daskrado.privacy.total_loss import (
+    Losses,
+    bounded_losses,
+    gaussian_curve,
+    mixed_epsilon,
+    normal_losses,
+    optimal_epsilon,
+    zcdp_curve,
+)
+
+if TYPE_CHECKING:
+    from daskrado.privacy.total_loss import Floats
 
 _ROUND_UP = 1 + 1e-12  # far above the error of the sums below
 
@@ -35,9 +47,9 @@ class Composition:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Events sorted for accounting: bounded losses with their multiplicity, and the sum of the rhos of the others.
+    """Events sorted for accounting: bounded losses with their multiplicity, and the others.
 
-    ``mus`` are those of Gaussian events, whose rhos are in the sum, too; empty if not all of the others are such.
+    ``rho`` adds up what is known by its zCDP alone; ``mus`` are those of Gaussian events.
     """
 
     bounded: Counter[tuple[Fraction, Fraction]]
@@ -58,17 +70,37 @@ class Parts:
                 case ZcdpEvent():
                     rhos.append(event.rho)
                 case GaussianEvent():
-                    rhos.append(round_up(event.mu**2 / 2))
                     mus.append(event.mu)
-        return cls(bounded, math.fsum(rhos), tuple(mus) if len(mus) == len(rhos) else ())
+        return cls(bounded, math.fsum(rhos), tuple(mus))
+
+    @property
+    def mu(self) -> float:
+        """Of all Gaussian events together, rounded up."""
+        return math.sqrt(math.fsum(mu * mu for mu in self.mus)) * _ROUND_UP
+
+    @property
+    def total_rho(self) -> float:
+        """The zCDP of all events that are not bounded."""
+        return math.fsum([self.rho, self.mu**2 / 2]) * _ROUND_UP if self.mus else self.rho
 
     def unbounded(self, delta: float) -> tuple[float, str]:
         """Epsilon at ``delta`` of the events that are not bounded, and the curve that gives it."""
-        found = zcdp_epsilon(self.rho, delta), "zCDP"
+        found = zcdp_epsilon(self.total_rho, delta), "zCDP"
         if not self.mus:
             return found
-        mu = math.sqrt(math.fsum(mu * mu for mu in self.mus)) * _ROUND_UP
-        return min(found, (gaussian_epsilon(mu, delta, len(self.mus)), "Gaussian"))
+        if self.rho == 0:
+            return min(found, (gaussian_epsilon(self.mu, delta, len(self.mus)), "Gaussian"))
+        curve = partial(zcdp_curve, rho=self.rho)
+        return min(found, (self.beside(lambda level: normal_losses(self.mu, level), curve, delta), "Gaussian + zCDP"))
+
+    def beside(self, losses: Callable[[float], Losses], curve: Callable[[Floats], Floats], delta: float) -> float:
+        """Epsilon of losses and a curve, one of which is that of the Gaussian events."""
+        level, more = gaussian_slack(delta, len(self.mus))
+        if level <= 0:
+            return math.inf
+        alone = zcdp_epsilon(self.rho, level) if self.rho else gaussian_epsilon(self.mu, level, len(self.mus))
+        found = round_up(mixed_epsilon(losses(level), curve, alone, level) + more)
+        return found if found <= MAX_EPSILON else math.inf
 
     @property
     def epsilon(self) -> Fraction:
@@ -109,9 +141,9 @@ def basic(parts: Parts, delta: Fraction) -> Composition:
     *Reference*: Dwork and Lei (2009); Bun and Steinke (2016); Dong, Roth and Su (2022).
     """
     left = delta - parts.delta
-    if left < 0 or (parts.rho > 0 and left == 0):
+    if left < 0 or (parts.total_rho > 0 and left == 0):
         return Composition(math.inf, delta, "none: the deltas of the events leave nothing")
-    if parts.rho == 0:
+    if parts.total_rho == 0:
         return Composition(parts.epsilon, delta, "basic")
     converted, curve = parts.unbounded(round_down(left))
     if not parts.bounded:
@@ -128,7 +160,7 @@ def concentrated(parts: Parts, delta: Fraction) -> Composition:
     if left <= 0:
         return Composition(math.inf, delta, "zCDP")
     squares = sum((epsilon**2 / 2 * times for (epsilon, _), times in parts.bounded.items()), Fraction(0))
-    return Composition(zcdp_epsilon(round_up(squares + Fraction(parts.rho)), round_down(left)), delta, "zCDP")
+    return Composition(zcdp_epsilon(round_up(squares + Fraction(parts.total_rho)), round_down(left)), delta, "zCDP")
 
 
 def lecture(parts: Parts, delta: Fraction) -> Composition:
@@ -156,10 +188,10 @@ def advanced_tanh(parts: Parts, delta: Fraction) -> Composition:
 
 
 def _concentration(parts: Parts, delta: Fraction, drift: Callable[[float], float], name: str) -> Composition:
-    if not parts.bounded and parts.rho == 0:
+    if not parts.bounded and parts.total_rho == 0:
         return Composition(Fraction(0), delta, name)
     level = parts.slack(delta)
-    if level <= 0 or parts.rho > 0:
+    if level <= 0 or parts.total_rho > 0:
         return Composition(math.inf, delta, name)
     try:
         total = math.sqrt(-2 * math.log(level) * parts.weighted(lambda e: e * e)) + parts.weighted(drift)
@@ -175,22 +207,24 @@ def optimal(parts: Parts, delta: Fraction) -> Composition:
     with probability exp(eps_i) / (1 + exp(eps_i)), else -eps_i. For k equal epsilons it is the binomial sum
     sum_l C(k, l) (exp((k-l) eps_0) - exp(eps + l eps_0))_+ / (1 + exp(eps_0))^k.
 
-    With a zCDP part of curve d(.) the expectation is E[d(eps - L)].
+    With a zCDP or Gaussian part of curve d(.) the expectation is E[d(eps - L)].
 
     *Reference*: Kairouz, Oh and Viswanath (2015); Murtagh and Vadhan (2016), heterogeneous; Vadhan and Zhang (2023),
     interleaved interactive mechanisms.
     """
-    name = "optimal" if parts.rho == 0 else "optimal + zCDP"
     level = parts.slack(delta)
     if level <= 0:
-        return Composition(math.inf, delta, name)
-    losses = bounded_losses(parts.groups(), level)
-    epsilon = optimal_epsilon(losses, level) if parts.rho == 0 else mixed_epsilon(losses, parts.rho, level)
-    return Composition(min(epsilon, _exact_cap(parts)), delta, name)
-
-
-def _exact_cap(parts: Parts) -> float:
-    return round_up(parts.epsilon) if parts.rho == 0 else math.inf
+        return Composition(math.inf, delta, "optimal")
+    losses = partial(bounded_losses, parts.groups())
+    if parts.total_rho == 0:
+        return Composition(min(optimal_epsilon(losses(level), level), round_up(parts.epsilon)), delta, "optimal")
+    rho = parts.total_rho
+    found = mixed_epsilon(losses(level), partial(zcdp_curve, rho=rho), zcdp_epsilon(rho, min(level, 0.5)), level)
+    if parts.rho > 0:
+        return Composition(found, delta, "optimal + zCDP")
+    exact = parts.beside(losses, partial(gaussian_curve, mu=parts.mu), level)
+    epsilon, name = min((found, "optimal + zCDP"), (exact, "optimal + Gaussian"))
+    return Composition(epsilon, delta, name)
 
 
 _PLD_CELLS = 2**16
@@ -206,7 +240,7 @@ def loss_distribution(parts: Parts, delta: Fraction) -> Composition:
     *Reference*: Koskela, Jälkö and Honkela (2020); the dp-accounting library.
     """
     name = "loss distribution (dp-accounting)"
-    if parts.rho > 0 or delta < _PLD_MIN_DELTA or parts.delta >= delta:
+    if parts.total_rho > 0 or delta < _PLD_MIN_DELTA or parts.delta >= delta:
         return Composition(math.inf, delta, name)
     if not parts.bounded:
         return Composition(Fraction(0), delta, name)

@@ -109,7 +109,7 @@ def gaussian_sigma(epsilon: Amount, delta: Amount) -> float:
 
 GAP = 1e-6
 """The largest :func:`rounding_gap` of a :class:`~daskrado.privacy.events.GaussianEvent`."""
-_LOST = 1e-60  # chance that noise is where the gap does not hold
+_LOST = 1e-62  # chance that noise is where the gap does not hold; a hundred kinds of draws lose 1e-60
 _LEAST_DELTA = 1e-30
 _LEAST_MU = 1e-3  # far below it the curve cancels in double arithmetic
 
@@ -122,30 +122,39 @@ def rounding_gap(draws: int, scale: float) -> float:
     exp(-k^2 / 2s^2) / N for discrete noise, where by Poisson's summation N is s sqrt(2 pi) up to a part of
     3 exp(-2 pi^2 s^2). For rounded noise it is exp(-k^2 / 2s^2) / (s sqrt(2 pi)) times the mean over u in [-1/2, 1/2]
     of cosh(k u / s^2) exp(-u^2 / 2s^2). That mean is at least exp(-1 / 24s^2), by Jensen's inequality, and at most
-    sinh(a/2) / (a/2) <= exp(a^2 / 24) with a = k / s^2. But for a chance of 1e-60 every |k| is below
-    s sqrt(2 ln(2 draws / 1e-60)), by the tail 2 exp(-k^2 / 2s^2) that both have. Likelihoods of adaptive draws
-    multiply, so gaps add up.
+    sinh(a/2) / (a/2) <= exp(a^2 / 24) with a = k / s^2. But for a chance of 1e-62 every |k| is below
+    s sqrt(2 ln(2 draws / 1e-62)), by the tail 2 exp(-k^2 / 2s^2): the discrete noise has it, and from s = 100 on the
+    rounded one, for there 2 P(Z > k - 1/2) is less. Likelihoods of adaptive draws multiply, so gaps add up.
 
     *Reference*: Canonne, Kamath and Steinke (2020), the discrete Gaussian and its tail.
     """
-    if draws < 1 or not scale >= 10:  # 3 exp(-2 pi^2 100) is far below rounding
+    if draws < 1 or not scale >= 100:  # 3 exp(-2 pi^2 10^4) is far below rounding
         return math.inf
     return draws / (24 * scale**2) * 2 * math.log(2 * draws / _LOST) * (1 + 1e-9)
+
+
+def gaussian_slack(delta: float, events: int) -> tuple[float, float]:
+    """The delta that is left to Gaussian mechanisms where noise is only close to theirs, and what epsilon grows by.
+
+    If noise is within exp(+-g) of a mechanism with (e, d), but for a chance t on each side, it has epsilon e + 2 g
+    and delta exp(g) d + t (1 + exp(g + e)). No delta is left where double arithmetic does not reach.
+    """
+    gap = events * GAP
+    # t (1 + exp(g + e)) <= events 1e-60 exp(51) <= events 1e-7 delta, for e <= 50
+    return (delta * (1 - gap - events * 1e-7) if delta >= _LEAST_DELTA else 0.0), 2 * gap
 
 
 def gaussian_epsilon(mu: float, delta: float, events: int = 1) -> float:
     """The epsilon of Gaussian events that compose to ``mu``, the root of the sum of their squares.
 
-    If noise is within exp(+-g) of a mechanism with (e, d), but for a chance t on each side, it has epsilon e + 2 g
-    and delta exp(g) d + t (1 + exp(g + e)). Infinite where double arithmetic does not reach.
+    Infinite where it is above 50 or where double arithmetic does not reach.
 
     *Reference*: Dong, Roth and Su (2022), adaptive composition; Balle and Wang (2018), the curve.
     """
-    gap = events * GAP
-    level = delta * (1 - gap - events * 1e-7)  # t (1 + exp(g + e)) <= events 1e-60 exp(51) <= events 1e-7 delta
-    if delta < _LEAST_DELTA or level <= 0 or mu < _LEAST_MU:
+    level, more = gaussian_slack(delta, events)
+    if level <= 0:
         return math.inf
-    high = 1.0
+    mu, high = max(mu, _LEAST_MU), 1.0
     while gaussian_delta(high, mu) > level:
         high *= 2
         if high > 2 * MAX_EPSILON:
@@ -153,7 +162,7 @@ def gaussian_epsilon(mu: float, delta: float, events: int = 1) -> float:
     low = 0.0
     while low < (middle := (low + high) / 2) < high and high - low > 1e-13 * high:
         low, high = (low, middle) if gaussian_delta(middle, mu) <= level else (middle, high)
-    found = high * (1 + 1e-10) + 2 * gap
+    found = high * (1 + 1e-10) + more
     return found if found <= MAX_EPSILON else math.inf
 
 

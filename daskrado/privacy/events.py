@@ -135,7 +135,7 @@ class GaussianEvent:
 
     def __init__(self, mu: Amount) -> None:
         value = exact(mu, "mu")
-        if not (value**2 <= 2 * MAX_RHO and float(value) ** 2 > 0):
+        if not (0 < value <= MAX_EPSILON and float(value) ** 2 > 0):
             raise UsageError(f"mu must be above 0 and at most {MAX_EPSILON}, got {mu!s}")
         object.__setattr__(self, "mu", float(value))
 

@@ -106,8 +106,10 @@ class GaussianShares(Mechanism):
         for block in target.statistic.blocks:
             if block.name not in target.sensitivity.public:
                 whole = target.sensitivity.l2 / mu / block.normalised_step(target.lattice)
-                total += block.size * closeness(whole / math.sqrt(self.honest), self.honest)
-                total += rounding_gap(block.size, whole)
+                share = whole / math.sqrt(self.honest)
+                if share < LEAST_SHARE:
+                    return math.inf
+                total += block.size * closeness(share, self.honest) + rounding_gap(block.size, whole)
         return total
 
     def _calibrate_coarse(self, goal: float, epsilon: float) -> None:

@@ -132,30 +132,43 @@ def _least(within: Callable[[float], bool], top: float) -> float:
     return high
 
 
-def mixed_epsilon(losses: Losses, rho: float, delta: float) -> float:
-    """The least epsilon, on a grid, with E[d(epsilon - L)] <= delta, where d bounds the curve of rho-zCDP.
+def normal_losses(mu: float, delta: float) -> Losses:
+    """The law N(mu^2 / 2, mu^2) of the loss of the Gaussian mechanism, rounded up to a grid."""
+    import numpy as np
+    from scipy.special import log_ndtr, ndtr
 
-    Given the bounded losses L, the rest is rho-zCDP: its hockey-stick divergence at any real level x is at most d(x).
+    far = math.sqrt(-2 * math.log(delta * _NEGLIGIBLE))
+    ends = np.linspace(-far, far, _MIXED_CELLS + 1)
+    # Both tails by their own side, so that no small mass is the difference of two large ones.
+    below, above = ndtr(ends), ndtr(-ends)
+    chances = np.where(ends[1:] <= 0, np.diff(below), -np.diff(above))
+    chances[0] += below[0]
+    return Losses(mu * mu / 2 + mu * ends[1:], chances * (1 + 1e-12), math.exp(float(log_ndtr(-far))))
+
+
+def mixed_epsilon(losses: Losses, curve: Callable[[Floats], Floats], alone: float, delta: float) -> float:
+    """The least epsilon, on a grid, with E[d(epsilon - L)] <= delta.
+
+    Given the losses L, the rest has a hockey-stick divergence of at most d(x), the ``curve``, at any real level x,
+    and at the level ``alone`` one of at most delta.
     """
     import numpy as np
 
     level = (delta - losses.leak) * (1 - _SAFE)
-    if level <= 0:
+    if level <= 0 or alone == math.inf:
         return math.inf
-    from daskrado.privacy.curves import zcdp_epsilon
-
-    # Enough, but for the finite number of orders below: there every term is at most level.
-    top = float(losses.values.max()) + 1.02 * zcdp_epsilon(rho, min(level, 0.5))
+    # Enough, but for the last percent of delta and of the curve: there every term is at most level.
+    top = float(losses.values.max()) + 1.02 * alone
     cell = top / _MIXED_CELLS
     index = np.ceil(losses.values / cell).astype(np.int64)
     start = int(index.min())
     masses = np.bincount(index - start, weights=losses.chances)
     hit = np.flatnonzero(masses)
     steps = np.arange(-int(index.max()), _MIXED_CELLS + 2 - start)
-    curve = zcdp_curve(steps.astype(np.float64) * cell, rho)
+    heights = curve(steps.astype(np.float64) * cell)
 
     def within(at: int) -> bool:
-        return float(np.dot(masses[hit], curve[at - (hit + start) - steps[0]])) <= level
+        return float(np.dot(masses[hit], heights[at - (hit + start) - steps[0]])) <= level
 
     low, high = -1, _MIXED_CELLS + 1
     if not within(high):
@@ -186,4 +199,20 @@ def zcdp_curve(levels: Floats, rho: float) -> Floats:
     positive = np.exp(np.minimum(best, 0.0))
     negative = -np.expm1(-size) + np.exp(-size) * positive
     curve: Floats = np.where(levels >= 0, positive, negative) * (1 + 1e-12)
+    return curve
+
+
+def gaussian_curve(levels: Floats, mu: float) -> Floats:
+    """The hockey-stick divergence of the Gaussian mechanism at any real levels, as in :func:`zcdp_curve`.
+
+    *Reference*: Balle and Wang (2018).
+    """
+    import numpy as np
+    from scipy.special import log_ndtr
+
+    size = np.abs(levels)
+    first, second = log_ndtr(mu / 2 - size / mu), size + log_ndtr(-mu / 2 - size / mu)
+    positive = np.where(second < first, -np.exp(first) * np.expm1(np.minimum(second - first, 0.0)), 0.0)
+    negative = -np.expm1(-size) + np.exp(-size) * positive
+    curve: Floats = np.where(levels >= 0, positive, negative) * (1 + 1e-8)
     return curve

@@ -99,6 +99,15 @@ def test_mean_operator_is_exact_without_noise_and_bits_do_not_depend_on_partitio
     np.testing.assert_allclose(results[0].learned.mean, mu, atol=2e-6)  # the grid truncates by a step
 
 
+def test_rows_far_shorter_than_the_norm_bound_stay_within_the_grant(lake):
+    """The event is reserved before rows are measured; on a grid that is coarse for them it is the same one."""
+    path, domain, _ = lake
+    wide = domain.model_copy(update={"norm_bound": 5000 * domain.norm_bound})
+    limit = {"first_limit": {"epsilon": 50, "delta": 0.1}}
+    job = labels_job(str(path), wide, noise="gaussian", budget={"epsilon": 1.0, "delta": 1e-6}, ledger=limit)
+    assert run_labels(job, write=False).learned.model.statement.epsilon == pytest.approx(1.0)
+
+
 @pytest.mark.parametrize(("noise", "delta"), [("laplace", 0.0), ("l2_gamma", 0.0), ("gaussian", 1e-6)])
 def test_noise_has_the_size_that_the_features_call_for(lake, noise, delta):
     """The released mean is off by about the standard deviation that these rows call for, neither more nor less."""

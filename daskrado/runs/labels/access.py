@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from daskrado.domain import parse, read_yaml
 from daskrado.lake.scan import Lake
+from daskrado.privacy.accountant import Event
 from daskrado.privacy.ledger import Grant, Ledger
 from daskrado.privacy.mechanisms import Mechanism
 from daskrado.relations import Relation
@@ -37,7 +38,7 @@ class LabelRun:
     notes: tuple[str, ...] = field(default=())
 
 
-def mechanism_for(pipeline: LabelBase, statistic: Statistic) -> Mechanism:
+def mechanism_for(pipeline: LabelBase, statistic: Statistic, granted: Event | None = None) -> Mechanism:
     """The pipeline's mechanism, calibrated for a statistic of labels."""
     assert pipeline.protect is not None
     assert pipeline.budget is not None
@@ -48,6 +49,7 @@ def mechanism_for(pipeline: LabelBase, statistic: Statistic) -> Mechanism:
         pipeline.protect.rows_per_unit,
         pipeline.budget.epsilon,
         pipeline.budget.delta,
+        granted,
     )
 
 
@@ -80,7 +82,7 @@ class PrivateLabels:
             return release_without_privacy(gather()), None
         assert pipeline.protect is not None
         assert pipeline.budget is not None
-        chosen = mechanism_for(pipeline, statistic)
+        chosen = mechanism_for(pipeline, statistic, self._grant.event)
         statement = label_statement(
             chosen, pipeline.protect.unit, pipeline.protect.rows_per_unit, pipeline.budget.delta
         )

@@ -19,7 +19,7 @@ from daskrado.learners.linear_odd import Fit
 from daskrado.losses import Loss
 from daskrado.losses_odd import EvenPart
 from daskrado.models import LinearModel
-from daskrado.privacy.accountant import compose
+from daskrado.privacy.accountant import Event, compose
 from daskrado.privacy.mechanisms import Mechanism, Target, mechanism
 from daskrado.relations import Relation
 from daskrado.runs.labels.config import Whose
@@ -92,10 +92,16 @@ def loosest_means(width: int, lattice: Lattice, groups: Groups | None = None) ->
 
 
 def label_mechanism(
-    name: str, statistic: Statistic, lattice: Lattice, rows_per_unit: int, epsilon: float, delta: float
+    name: str,
+    statistic: Statistic,
+    lattice: Lattice,
+    rows_per_unit: int,
+    epsilon: float,
+    delta: float,
+    granted: Event | None = None,
 ) -> Mechanism:
-    """The mechanism for a statistic of labels."""
-    return mechanism(name, Target(statistic, lattice, Relation.LABEL_FLIP, rows_per_unit), epsilon, delta)
+    """The mechanism for a statistic of labels, within the event that was reserved before its bounds were measured."""
+    return mechanism(name, Target(statistic, lattice, Relation.LABEL_FLIP, rows_per_unit), epsilon, delta, granted)
 
 
 def label_statement(

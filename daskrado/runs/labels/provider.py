@@ -112,9 +112,9 @@ class Provider:
         terms = "the terms of the answer (request, unit, rows per unit)"
         account.unchanged("terms", canonical_digest(own), f"{where}: {terms}")
 
-        def calibrated(statistic: Any) -> Any:
+        def calibrated(statistic: Any, granted: Any = None) -> Any:
             return label_mechanism(
-                request.noise, statistic, lattice, self.rows_per_unit, request.alpha, request.delta
+                request.noise, statistic, lattice, self.rows_per_unit, request.alpha, request.delta, granted
             )
 
         planned = calibrated(loosest_means(domain.width, lattice))
@@ -132,7 +132,7 @@ class Provider:
                 with open_passes(lake, domain, lattice, client=client, memory=0) as passes:
                     measured = measure(passes, progress=progress)
                     statistic = label_means(measured, domain.width, lattice, None, missing=False)
-                    chosen = calibrated(statistic)
+                    chosen = calibrated(statistic, grant.event)
                     said = label_statement(chosen, self.unit, self.rows_per_unit, request.delta)
                     public = {"scale": chosen.scale.hex(), "statement": said.model_dump(mode="json")}
                     account.unchanged("statement", canonical_digest(public), f"{where}: the answer's statement")
