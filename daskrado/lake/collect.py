@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import itertools
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import replace
 from functools import partial
@@ -20,7 +21,17 @@ from numpy.typing import NDArray
 
 from daskrado.domain import Domain
 from daskrado.errors import ClusterError, DataError, UsageError
-from daskrado.lake.partial import CHUNK_ROWS, Job, Partial, RowStore, Share, merge_all, partition_partial
+from daskrado.lake.partial import (
+    CHUNK_ROWS,
+    FAN_IN,
+    Job,
+    Partial,
+    RowStore,
+    Share,
+    merge_all,
+    merge_tree,
+    partition_partial,
+)
 from daskrado.lake.scan import Lake, open_lake
 from daskrado.lake.seeds import SignatureKey
 from daskrado.lake.watch import Watch
@@ -28,10 +39,11 @@ from daskrado.lattice import Lattice
 from daskrado.loops import REPAID_CELLS
 from daskrado.statistics.base import Additive, Rows, Statistic, Summary
 
-__all__ = ["CHUNK_ROWS", "Partial", "Passes", "Share", "collect", "open_passes"]
+__all__ = ["CHUNK_ROWS", "FAN_IN", "Partial", "Passes", "Share", "collect", "open_passes"]
 
-FAN_IN = 8
 RETRIES = 3
+TASK_BYTES = 64 << 20  # of encoded rows: a task reads several small files, up to this much
+LEAST_TASKS = 8  # for every thread of the workers, so that all end at about the same time
 ROOMY = 1 << 30  # of a worker's memory the compiler of inner loops takes an eighth of this: smaller ones go without
 
 Progress = Callable[[int, int], None]
@@ -173,25 +185,14 @@ def silent(done: int, total: int) -> None:
 
 def _here(job: Job, lake: Lake, material: bytes, report: Progress, store: RowStore) -> Partial:
     """The same tree of merges as on a cluster, so that float sums have the same bits too."""
-    levels: list[list[Partial]] = [[]]
 
-    def add(part: Partial, depth: int) -> None:
-        if depth == len(levels):
-            levels.append([])
-        levels[depth].append(part)
-        if len(levels[depth]) == FAN_IN:
-            group, levels[depth] = levels[depth], []
-            add(merge_all(job, group), depth + 1)
+    def parts() -> Iterator[Partial]:
+        for done, (first, partition) in enumerate(zip(_firsts(lake), lake.partitions, strict=True), start=1):
+            content = partition.content.compute() if is_delayed(partition) else None
+            yield partition_partial(job, partition, material, content, first, store)
+            report(done, len(lake.partitions))
 
-    for done, (first, partition) in enumerate(zip(_firsts(lake), lake.partitions, strict=True), start=1):
-        content = partition.content.compute() if is_delayed(partition) else None
-        add(partition_partial(job, partition, material, content, first, store), 0)
-        report(done, len(lake.partitions))
-    carry: list[Partial] = []
-    for level in levels:
-        rest = level + carry
-        carry = [merge_all(job, rest)] if rest else []
-    return carry[0]
+    return merge_tree(job, parts())
 
 
 def _on_cluster(client: Client, job: Job, lake: Lake, report: Progress, *, near: bool) -> Partial:
@@ -214,23 +215,21 @@ def _reduce(job: Job, lake: Lake, client: Client, report: Progress, stages: list
     else:
         # A task, not scattered data: if the worker that holds it dies, it is made again.
         shared = client.submit(_same, job, key=f"daskrado-job-{job.ticket}-{mark}", pure=False)
+    workers = client.scheduler_info(n_workers=-1)["workers"]
+    runs = _runs(lake.partitions, job.domain.width, sum(worker["nthreads"] for worker in workers.values()))
     prefix = f"daskrado-partial-{job.ticket}-{mark}-"
-    names = [f"{prefix}{i}-{p.identity}" for i, p in enumerate(lake.partitions)]
-    contents = [
-        client.compute(p.content) if isinstance(getattr(p, "content", None), Delayed) else None
-        for p in lake.partitions
-    ]
-    partitions = [without_delayed(p) for p in lake.partitions]
-    level: list[Any] = [None] * len(partitions)
-    firsts = _firsts(lake)
+    names = [f"{prefix}{i}-{_identity(run)}" for i, run in enumerate(runs)]
+    contents = [client.compute(run[0].content) if is_delayed(run[0]) else None for run in runs]
+    firsts = _firsts(lake)[:: len(runs[0])]
+    level: list[Any] = [None] * len(runs)
     # Where rows are kept, a partition goes to the same worker in every pass; it may still be taken by another.
-    homes = sorted(client.scheduler_info(n_workers=-1)["workers"]) if near else [None]
-    for turn, home in enumerate(homes or [None]):
-        mine = slice(turn, None, len(homes or [None]))
+    homes = sorted(workers) if near and workers else [None]
+    for turn, home in enumerate(homes):
+        mine = slice(turn, None, len(homes))
         level[mine] = client.map(
             _task,
-            [shared] * len(partitions[mine]),
-            partitions[mine],
+            [shared] * len(runs[mine]),
+            [tuple(without_delayed(partition) for partition in run) for run in runs[mine]],
             contents[mine],
             firsts[mine],
             key=names[mine],
@@ -241,22 +240,18 @@ def _reduce(job: Job, lake: Lake, client: Client, report: Progress, stages: list
         )
     stages.extend(level)
     done, depth = 0, 0
-    sizes = {future.key: 1 for future in level}
     while True:
         groups = [level[i : i + FAN_IN] for i in range(0, len(level), FAN_IN)]
-        merged = [
-            client.submit(
-                merge_all,
-                shared,
-                group,
-                key=f"daskrado-merge-{job.ticket}-{mark}-{depth}-{i}",
-                retries=RETRIES,
-                pure=False,
-            )
-            for i, group in enumerate(groups)
-        ]
+        merged = client.map(
+            merge_all,
+            [shared] * len(groups),
+            groups,
+            key=[f"daskrado-merge-{job.ticket}-{mark}-{depth}-{i}" for i in range(len(groups))],
+            retries=RETRIES,
+            pure=False,
+        )
         if depth == 0:
-            sizes = {m.key: len(g) for m, g in zip(merged, groups, strict=True)}
+            sizes = {m.key: sum(map(len, runs[FAN_IN * i : FAN_IN * (i + 1)])) for i, m in enumerate(merged)}
             first = as_completed(merged, loop=client.loop)  # never the process's default client
             give_up = partial(client.cancel, merged, force=True)
         stages[:] = merged
@@ -265,7 +260,7 @@ def _reduce(job: Job, lake: Lake, client: Client, report: Progress, stages: list
         if len(level) == 1:
             break
     # The tree is submitted whole: partial sums die as soon as their group is merged.
-    with Watch(client, prefix, partial(_place, lake, prefix), give_up) as watch:
+    with Watch(client, prefix, partial(_place, runs, prefix), give_up) as watch:
         for future in first:
             if future.status != "finished":
                 _raise(future, watch)
@@ -277,10 +272,28 @@ def _reduce(job: Job, lake: Lake, client: Client, report: Progress, stages: list
         return root.result()  # type: ignore[no-any-return]
 
 
-def _place(lake: Lake, prefix: str, key: str) -> str:
-    """The file of a task, by its key."""
-    part = lake.partitions[int(key.removeprefix(prefix).partition("-")[0])]
-    return str(getattr(part, "path", part.name))
+def _runs(partitions: Sequence[Any], width: int, threads: int) -> list[Sequence[Any]]:
+    """The partitions that each task reads: whole groups of the tree of merges, so that floats sum as file by file."""
+    sizes = [8 * width * partition.rows for partition in partitions]
+    length = 1
+    while len(sizes) > 1 and not any(map(is_delayed, partitions)):
+        grown = [sum(sizes[i : i + FAN_IN]) for i in range(0, len(sizes), FAN_IN)]
+        if max(grown) > TASK_BYTES or len(grown) < LEAST_TASKS * max(1, threads):
+            break
+        sizes, length = grown, FAN_IN * length
+    return [partitions[i : i + length] for i in range(0, len(partitions), length)]
+
+
+def _identity(run: Sequence[Any]) -> str:
+    """Changes whenever a file of the run is overwritten."""
+    digest = hashlib.blake2b("\n".join(partition.identity for partition in run).encode(), digest_size=12)
+    return digest.hexdigest()
+
+
+def _place(runs: list[Sequence[Any]], prefix: str, key: str) -> str:
+    """The file of a task, by its key, or the first of its files."""
+    first, *others = runs[int(key.removeprefix(prefix).partition("-")[0])]
+    return str(getattr(first, "path", first.name)) + (f" or one of the next {len(others)} files" if others else "")
 
 
 def _raise(future: Any, watch: Watch) -> None:
@@ -328,9 +341,16 @@ def _same(job: Job) -> Job:
     return job
 
 
-def _task(job: Job, partition: Any, content: Any, first: int) -> Partial:
+def _task(job: Job, run: Sequence[Any], content: Any, first: int) -> Partial:
     plugin = get_worker().plugins[_plugin_name(job.ticket)]
-    return partition_partial(job, partition, plugin.material, content, first, plugin.store)
+    starts = itertools.accumulate((partition.rows for partition in run), initial=first)
+    return merge_tree(
+        job,
+        (
+            partition_partial(job, partition, plugin.material, content, start, plugin.store)
+            for partition, start in zip(run, starts, strict=False)
+        ),
+    )
 
 
 def _plugin_name(ticket: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from daskrado.loops import compile_loops
 from daskrado.statistics.base import Additive, Place, Rows
 
 CHUNK_ROWS = 32_768  # encoded rows held at once by a task
+FAN_IN = 8
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,27 @@ def merge_all(job: Job, parts: list[Partial]) -> Partial:
     for part in parts:
         total = merge(job.statistic, total, part)
     return total
+
+
+def merge_tree(job: Job, parts: Iterable[Partial]) -> Partial:
+    """Groups of FAN_IN as they come, groups of such groups, and so on: few are held, and floats always sum alike."""
+    levels: list[list[Partial]] = [[]]
+
+    def add(part: Partial, depth: int) -> None:
+        if depth == len(levels):
+            levels.append([])
+        levels[depth].append(part)
+        if len(levels[depth]) == FAN_IN:
+            group, levels[depth] = levels[depth], []
+            add(merge_all(job, group), depth + 1)
+
+    for part in parts:
+        add(part, 0)
+    carry: list[Partial] = []
+    for level in levels:
+        rest = level + carry
+        carry = [merge_all(job, rest)] if rest else []
+    return carry[0]
 
 
 def merge(statistic: Additive, a: Partial, b: Partial) -> Partial:

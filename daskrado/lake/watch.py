@@ -12,7 +12,7 @@ from typing import Any, Self
 import dask
 from distributed import Client
 
-TASK_TIMEOUT = 1800.0  # seconds; one task reads one file, or a quarter of a gigabyte of it
+TASK_TIMEOUT = 1800.0  # seconds; one task reads one file, a quarter of a gigabyte of it, or some small ones
 TRIES = 2
 _log = logging.getLogger(__name__)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import pickle
 import random
@@ -19,12 +20,15 @@ import pytest
 from daskrado.cluster import ClusterConfig, connect
 from daskrado.domain import Domain
 from daskrado.errors import DataError
+from daskrado.lake import collect as collecting
 from daskrado.lake import partial as partials
 from daskrado.lake.collect import Partial, collect
 from daskrado.lake.scan import open_lake
 from daskrado.lake.seeds import SignatureKey
 from daskrado.lattice import Lattice
+from daskrado.losses import Logistic
 from daskrado.statistics import BalancedRados, HadamardRados, MeanOperator, Moments, Statistic, UniformRados
+from daskrado.statistics.risk import RiskSum
 
 Clinic = Callable[..., tuple[Path, Domain]]
 KEY = SignatureKey.from_seed(3)
@@ -68,6 +72,48 @@ def test_partitionings_shuffled_files_and_workers_give_the_same_bits(
     import dask.dataframe as dd
 
     assert same(vectors(dd.from_pandas(frame, npartitions=5), domain, two_workers), here)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize(("threads", "runs"), [(1, [71]), (2, [64, 7]), (3, [8] * 8 + [7]), (20, [1] * 71)])
+def test_tasks_that_read_several_small_files_give_the_same_bits(
+    clinic: Clinic, two_workers: Any, monkeypatch: pytest.MonkeyPatch, threads: int, runs: list[int]
+) -> None:
+    """Also of float sums, which depend on the order: runs of files are whole groups of the tree of merges."""
+    path, domain = clinic(ROWS, 71)
+    lake = open_lake(path, domain, ids=True)
+    sums = lambda client: [  # noqa: E731
+        *vectors(path, domain, client),
+        *_passes(lake, domain, client, RiskSum(domain.width, Logistic(), np.linspace(-1, 1, domain.width))),
+    ]
+    here, seen = sums(None), []
+    plain = collecting._runs
+
+    def few(partitions: Any, width: int, _threads: int) -> Any:
+        seen.append([len(run) for run in plain(partitions, width, threads)])
+        return plain(partitions, width, threads)
+
+    monkeypatch.setattr(collecting, "_runs", few)
+    monkeypatch.setattr(collecting, "LEAST_TASKS", 1)
+    assert same(sums(two_workers), here)
+    assert seen == [runs] * len(here)
+
+
+def _passes(lake: Any, domain: Domain, client: Any, statistic: Any) -> list[np.ndarray]:
+    with collecting.open_passes(lake, domain, Lattice(domain.norm_bound), client=client) as passes:
+        return [passes.sum(statistic).vector for _ in range(2)]  # as read, and as kept
+
+
+def test_a_task_reads_no_more_than_its_share() -> None:
+    part = dataclasses.make_dataclass("part", ["rows"])
+    row = collecting.TASK_BYTES // 100 // 8  # of one feature: a hundredth of what a task may read
+    shape = lambda sizes, threads: [len(r) for r in collecting._runs([part(s * row) for s in sizes], 1, threads)]  # noqa: E731
+    assert shape([12] * 800, 1) == [8] * 100
+    assert shape([1] * 512, 1) == [64] * 8
+    assert shape([1] * 511, 1) == [64] * 7 + [63]
+    assert shape([1] * 512, 2) == [8] * 64
+    assert shape([12] * 800 + [13] * 8, 1) == [1] * 808
+    assert shape([500, 1], 4) == [1, 1]
 
 
 @pytest.mark.cluster
