@@ -15,7 +15,7 @@ from daskrado.federation.keys import PrivateKeys
 from daskrado.federation.masks import Words
 from daskrado.federation.rounds import Round
 
-KIND = "daskrado.bundle/2"  # counts up with that of a study
+KIND = "daskrado.bundle/1"
 
 
 def seal_bundle(round_: Round, site: str, domain: str, words: Words, keys: PrivateKeys) -> bytes:

@@ -32,7 +32,9 @@ class Document:
         except (ValueError, KeyError, TypeError, RecursionError):
             raise DataError("truncated, or not a document of daskrado") from None
         if found != schema or not isinstance(self.content, dict):
-            raise DataError(f"of the kind {found!r}, where {schema!r} is needed")
+            other = str(found).partition("/")[0] == schema.partition("/")[0]
+            hint = "; another version of daskrado wrote it: all parties must run the same one" if other else ""
+            raise DataError(f"of the kind {found!r}, where {schema!r} is needed{hint}")
         self._schema = schema
 
     def signed_by(self, keys: PublicKeys) -> bool:

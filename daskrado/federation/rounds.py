@@ -50,14 +50,14 @@ class Round:
 
     @property
     def digest(self) -> bytes:
-        """Changes with anything that a site agreed to: terms, roster, number."""
-        return digest(self.content)
+        """Changes with anything that a site agreed to: terms and what they mean in this version, roster, number."""
+        return digest({"kind": KIND, **self.content})
 
     @property
     def terms_digest(self) -> str:
         """Of the terms and the coordinator alone: the same in every round of a study."""
         fixed = {"study": self.study, "terms": dict(self.terms), "coordinator": self.coordinator.text}
-        return digest({**fixed, "minimum": self.minimum}).hex()
+        return digest({"kind": KIND, **fixed, "minimum": self.minimum}).hex()
 
     @property
     def roster_fingerprint(self) -> str:

@@ -23,6 +23,7 @@ from daskrado.privacy.total_loss import (
     mixed_epsilon,
     normal_losses,
     optimal_epsilon,
+    summed,
     zcdp_curve,
 )
 
@@ -207,7 +208,9 @@ def optimal(parts: Parts, delta: Fraction) -> Composition:
     with probability exp(eps_i) / (1 + exp(eps_i)), else -eps_i. For k equal epsilons it is the binomial sum
     sum_l C(k, l) (exp((k-l) eps_0) - exp(eps + l eps_0))_+ / (1 + exp(eps_0))^k.
 
-    With a zCDP or Gaussian part of curve d(.) the expectation is E[d(eps - L)].
+    With a zCDP or Gaussian part of curve d(.) the expectation is E[d(eps - L)]. With both, L is the sum of bounded
+    and normal losses: a Gaussian mechanism is a function of one normal draw with that loss (Dong, Roth and Su 2022),
+    which may be drawn before all else, so that the rest is zCDP given it.
 
     *Reference*: Kairouz, Oh and Viswanath (2015); Murtagh and Vadhan (2016), heterogeneous; Vadhan and Zhang (2023),
     interleaved interactive mechanisms.
@@ -220,11 +223,15 @@ def optimal(parts: Parts, delta: Fraction) -> Composition:
         return Composition(min(optimal_epsilon(losses(level), level), round_up(parts.epsilon)), delta, "optimal")
     rho = parts.total_rho
     found = mixed_epsilon(losses(level), partial(zcdp_curve, rho=rho), zcdp_epsilon(rho, min(level, 0.5)), level)
-    if parts.rho > 0:
-        return Composition(found, delta, "optimal + zCDP")
-    exact = parts.beside(losses, partial(gaussian_curve, mu=parts.mu), level)
-    epsilon, name = min((found, "optimal + zCDP"), (exact, "optimal + Gaussian"))
-    return Composition(epsilon, delta, name)
+    best = found, "optimal + zCDP"
+    if parts.mus and parts.rho == 0:
+        gaussian = partial(gaussian_curve, mu=parts.mu)
+        best = min(best, (parts.beside(losses, gaussian, level), "optimal + Gaussian"))
+    elif parts.mus and parts.bounded:
+        both = partial(zcdp_curve, rho=parts.rho)
+        exact = parts.beside(lambda at: summed(losses(at), normal_losses(parts.mu, at)), both, level)
+        best = min(best, (exact, "optimal + Gaussian + zCDP"))
+    return Composition(best[0], delta, best[1])
 
 
 _PLD_CELLS = 2**16

@@ -111,7 +111,7 @@ GAP = 1e-6
 """The largest :func:`rounding_gap` of a :class:`~daskrado.privacy.events.GaussianEvent`."""
 _LOST = 1e-62  # chance that noise is where the gap does not hold; a hundred kinds of draws lose 1e-60
 _LEAST_DELTA = 1e-30
-_LEAST_MU = 1e-3  # far below it the curve cancels in double arithmetic
+LEAST_MU = 1e-3  # far below it the curve cancels in double arithmetic
 
 
 def rounding_gap(draws: int, scale: float) -> float:
@@ -154,7 +154,7 @@ def gaussian_epsilon(mu: float, delta: float, events: int = 1) -> float:
     level, more = gaussian_slack(delta, events)
     if level <= 0:
         return math.inf
-    mu, high = max(mu, _LEAST_MU), 1.0
+    mu, high = max(mu, LEAST_MU), 1.0
     while gaussian_delta(high, mu) > level:
         high *= 2
         if high > 2 * MAX_EPSILON:
@@ -172,12 +172,14 @@ def gaussian_mu(epsilon: Amount, delta: Amount) -> float:
     if level < _LEAST_DELTA or target <= 4 * GAP:
         return 0.0
     below, left = (target - 2 * GAP) * (1 - 1e-10), level * (1 - GAP - 1e-7)
-    low, high = _LEAST_MU, 1.0
+    low, high = LEAST_MU, 1.0
     while gaussian_delta(below, high) <= left:
         low, high = high, 2 * high
     while low < (middle := (low + high) / 2) < high and high > low * (1 + 1e-15):
         low, high = (middle, high) if gaussian_delta(below, middle) <= left else (low, middle)
-    mu = low * (1 - 1e-11)  # composing it rounds up again
+    # Ten digits: composing it rounds up again, and another machine's last bit of the curve changes nothing.
+    power = math.floor(math.log10(low)) - 9
+    mu = float(f"{math.floor(low * (1 - 1e-11) / 10.0**power)}e{power}")
     return mu if gaussian_epsilon(mu, level) <= target else 0.0
 
 

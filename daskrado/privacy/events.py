@@ -15,6 +15,7 @@ Amount = int | float | str | Decimal | Fraction
 MAX_EPSILON = Fraction(50)
 MIN_DELTA = Fraction(1, 10**300)  # smaller ones leave floating point
 MAX_DELTA = Fraction(1, 10)
+MIN_MU = Fraction(1, 10**100)  # the square of a smaller one may count as nothing
 MAX_RHO = MAX_EPSILON**2 / 2  # what the largest pure event costs in zCDP
 
 
@@ -135,8 +136,8 @@ class GaussianEvent:
 
     def __init__(self, mu: Amount) -> None:
         value = exact(mu, "mu")
-        if not (0 < value <= MAX_EPSILON and float(value) ** 2 > 0):
-            raise UsageError(f"mu must be above 0 and at most {MAX_EPSILON}, got {mu!s}")
+        if not MIN_MU <= value <= MAX_EPSILON:
+            raise UsageError(f"mu must be above 1e-100 and at most {MAX_EPSILON}, got {mu!s}")
         object.__setattr__(self, "mu", float(value))
 
     def __str__(self) -> str:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from daskrado.privacy.curves import LEAST_MU
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -146,6 +148,20 @@ def normal_losses(mu: float, delta: float) -> Losses:
     return Losses(mu * mu / 2 + mu * ends[1:], chances * (1 + 1e-12), math.exp(float(log_ndtr(-far))))
 
 
+def summed(one: Losses, other: Losses) -> Losses:
+    """The law of the sum of two independent losses, each rounded up to a common grid."""
+    import numpy as np
+
+    cell = float(np.ptp(one.values) + np.ptp(other.values)) / _MIXED_CELLS
+    start, total = 0, np.ones(1)
+    for losses in (one, other):
+        index = np.ceil(losses.values / cell).astype(np.int64)
+        start += int(index.min())
+        total = _convolve(total, np.bincount(index - index.min(), weights=losses.chances).astype(np.float64))
+    hit = np.flatnonzero(total)
+    return Losses((hit + start).astype(np.float64) * cell, total[hit], one.leak + other.leak)
+
+
 def mixed_epsilon(losses: Losses, curve: Callable[[Floats], Floats], alone: float, delta: float) -> float:
     """The least epsilon, on a grid, with E[d(epsilon - L)] <= delta.
 
@@ -159,6 +175,8 @@ def mixed_epsilon(losses: Losses, curve: Callable[[Floats], Floats], alone: floa
         return math.inf
     # Enough, but for the last percent of delta and of the curve: there every term is at most level.
     top = float(losses.values.max()) + 1.02 * alone
+    if top <= 0:
+        return 0.0
     cell = top / _MIXED_CELLS
     index = np.ceil(losses.values / cell).astype(np.int64)
     start = int(index.min())
@@ -210,7 +228,7 @@ def gaussian_curve(levels: Floats, mu: float) -> Floats:
     import numpy as np
     from scipy.special import log_ndtr
 
-    size = np.abs(levels)
+    size, mu = np.abs(levels), max(mu, LEAST_MU)
     first, second = log_ndtr(mu / 2 - size / mu), size + log_ndtr(-mu / 2 - size / mu)
     positive = np.where(second < first, -np.exp(first) * np.expm1(np.minimum(second - first, 0.0)), 0.0)
     negative = -np.expm1(-size) + np.exp(-size) * positive

@@ -75,8 +75,9 @@ def odometer(events: Sequence[Event], rounds: int, delta: Amount, rows_per_perso
     counts = tuple(sorted({count for count in ladder if count < rounds} | {rounds}))
     theorems: dict[str, list[float]] = {}
     for column in zip(*(compose_all(grown * count, delta) for count in counts), strict=True):
+        name = " or ".join(dict.fromkeys(found.method for found in column))
         # Rhos that add up are zCDP by the plain sum, too: one column of that name is enough.
-        theorems.setdefault(column[0].method, [float(found.epsilon) for found in column])
+        theorems.setdefault(name, [float(found.epsilon) for found in column])
     best = [compose(grown * count, delta) for count in counts]
     if best[0].epsilon == math.inf:
         raise UsageError(f"these releases have no finite epsilon at delta {delta!s}; give a larger --delta")

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from daskrado.errors import DataError, UsageError
+from daskrado.federation import rounds
 from daskrado.federation.bundles import read_bundle, seal_bundle, sort_bundles
 from daskrado.federation.keys import PrivateKeys, PublicKeys
 from daskrado.federation.mailbox import Mailbox
@@ -33,6 +34,27 @@ def make_round(
 ) -> Round:
     roster = {name: keys[name].public for name in names}
     return Round(study, number, {"epsilon": 1.0}, roster, 2, keys["boss"].public)
+
+
+def test_terms_of_another_version_are_other_terms(
+    keys: dict[str, PrivateKeys], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first version drew more noise under the same terms: its files are refused, its masks never used again."""
+    ours = make_round(keys)
+
+    def bound() -> tuple[bytes, str, list[int]]:
+        return ours.digest, ours.terms_digest, mask(np.zeros(4, np.int64), keys["ash"], "ash", ours).tolist()
+
+    now = bound()
+    monkeypatch.setattr(rounds, "KIND", "daskrado.study/1")
+    older = ours.seal(keys["boss"])
+    assert all(before != after for before, after in zip(bound(), now, strict=True))
+    monkeypatch.undo()
+    with pytest.raises(
+        DataError, match=r"^box/1\.json: of the kind 'daskrado.study/1', .* another version of daskrado"
+    ):
+        Round.read(older, "box/1.json")
+    assert Round.read(ours.seal(keys["boss"]), "box/1.json") == ours
 
 
 def vectors(size: int) -> dict[str, np.ndarray]:

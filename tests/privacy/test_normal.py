@@ -80,19 +80,17 @@ def exact_delta(move: tuple[int, int], scale: float, epsilon: float) -> float:
     return float((law * np.clip(-np.expm1(epsilon - loss), 0, None))[loss > epsilon].sum())
 
 
-@pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-6), (0.3, 1e-5), (4.0, 1e-6)])
+@pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-6), (0.6, 1e-5), (4.0, 1e-6)])
 def test_the_exact_delta_of_a_discrete_vector_keeps_to_the_calibration(epsilon: float, delta: float) -> None:
     """Sensitivity in both coordinates at once: delta is met, and by less than a hundredth, so nothing is wasted."""
-    move = (600, 800)
-    found = calibrate(epsilon, delta, lambda mu: rounding_gap(2, 1000 / mu))
-    scale = 1000 / found.mu
-    if found.event == GaussianEvent(found.mu):
-        assert 0.99 * delta < exact_delta(move, scale, epsilon) <= delta
-    else:
-        assert rounding_gap(2, 1000 / gaussian_mu(epsilon, delta)) > GAP
-    concentrated = 1000 / math.sqrt(2 * zcdp_rho(epsilon, delta))
+    move, length = (3000, 4000), 5000
+    found = calibrate(epsilon, delta, lambda mu: rounding_gap(2, length / mu))
+    scale = length / found.mu
+    assert found.event == GaussianEvent(found.mu)
+    assert 0.99 * delta < exact_delta(move, scale, epsilon) <= delta
+    concentrated = length / math.sqrt(2 * zcdp_rho(epsilon, delta))
     assert exact_delta(move, concentrated, epsilon) < 0.6 * delta
-    assert exact_delta(move, scale * 0.99, epsilon) > delta or found.event != GaussianEvent(found.mu)
+    assert exact_delta(move, scale * 0.99, epsilon) > delta
 
 
 def test_composition_is_that_of_dp_accounting() -> None:
@@ -109,14 +107,14 @@ def test_composition_is_that_of_dp_accounting() -> None:
 
 
 def test_mixed_with_other_events_it_costs_less_than_its_zcdp() -> None:
-    """Its exact curve is used beside pure and zCDP events, too: an earlier charge by zCDP makes no new one dearer."""
+    """Its exact curve is used beside pure and zCDP events, too."""
     others = [PureEvent("0.02")] * 20, [ZcdpEvent(0.001)], [PureEvent("0.3"), ZcdpEvent(0.001)]
-    names = ("optimal + Gaussian", "Gaussian + zCDP", "")
+    names = ("optimal + Gaussian", "Gaussian + zCDP", "optimal + Gaussian + zCDP")
     for extra, name in zip(others, names, strict=True):
         ours = compose([GaussianEvent(0.2), *extra], 1e-6)
         plain = compose([ZcdpEvent(0.2**2 / 2), *extra], 1e-6)
-        assert ours.epsilon <= plain.epsilon * (1 - 0.03 * bool(name))
-        assert ours.method == name or not name
+        assert ours.epsilon <= plain.epsilon * 0.97
+        assert ours.method == name
     old, new = zcdp_rho(0.95, 1e-6), gaussian_mu(0.95, 1e-6)
     before = compose([ZcdpEvent(old), ZcdpEvent(zcdp_rho(0.01, 1e-6))], 1e-6).epsilon
     assert compose([GaussianEvent(new), ZcdpEvent(zcdp_rho(0.01, 1e-6))], 1e-6).epsilon < before * 1.005
@@ -144,14 +142,14 @@ def test_a_mix_with_zcdp_is_between_the_exact_gaussian_and_all_zcdp() -> None:
         assert ours <= float(compose([ZcdpEvent(mu**2 / 2), ZcdpEvent(rho)], 1e-6).epsilon) * (1 + 1e-9)
 
 
-def test_more_events_never_cost_less() -> None:
+def test_a_small_charge_more_costs_no_less() -> None:
     for delta in (1e-6, 1e-29, 1e-31):
         for small in (0.0009, 0.001, 0.3):
             known = [GaussianEvent(small), PureEvent("0.1")]
             costs = [compose(known[:1], delta).epsilon, compose(known, delta).epsilon]
             costs.append(compose([*known, GaussianEvent(2e-5)], delta).epsilon)
             assert costs == sorted(costs)
-    with pytest.raises(UsageError, match="mu must be above 0"):
+    with pytest.raises(UsageError, match="mu must be above 1e-100"):
         GaussianEvent(-0.5)
     assert total_event([GaussianEvent(0.001)], 0.05).epsilon > 0
 

@@ -35,6 +35,17 @@ def test_the_columns_of_releases_without_an_epsilon_of_their_own() -> None:
         assert all(len(values) == len(found.counts) for values in found.theorems.values())
 
 
+def test_columns_are_named_by_what_is_in_them() -> None:
+    """The exact curve ends at epsilon 50; from there on the plain sum is that of zCDP."""
+    found = odometer([GaussianEvent(1)], 100, 1e-6)
+    assert found.theorems["Gaussian or zCDP"] == [float(best.epsilon) for best in found.best]
+    tiny = odometer([GaussianEvent(0.0001)], 1_000_000, 1e-6)
+    for values in tiny.theorems.values():
+        assert all(low >= float(best.epsilon) * 0.999 for low, best in zip(values, tiny.best, strict=True))
+    for nothing in (GaussianEvent(1e-6), ZcdpEvent(5e-13)):
+        assert odometer([nothing], 1, 1e-6).best[0].epsilon <= 1e-3
+
+
 def test_the_lecture_table() -> None:
     found = odometer([PureEvent("0.1")], 100, "1e-6")
     assert found.counts == (1, 2, 5, 10, 20, 50, 100)
