@@ -6,9 +6,11 @@ and no process ever holds a lock between two operations.
 
 from __future__ import annotations
 
+import os
+import secrets
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -70,18 +72,36 @@ def prepare(path: Path, timeout: float, *, create: bool) -> None:
             raise LedgerError(f"no ledger at {path}")
         if not path.parent.is_dir():
             raise LedgerError(f"cannot create the ledger {path}: the folder {path.parent} does not exist")
-    with connect(path, timeout, create=create) as connection:
-        if create and _is_empty(connection):
-            connection.execute("BEGIN IMMEDIATE")
-            if _is_empty(connection):  # another process may have made it while this one waited
-                for statement in _statements():
-                    connection.execute(statement)
-                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-            connection.execute("COMMIT")
+        _make(path, timeout)
+    with connect(path, timeout) as connection:
         check(connection, path)
         if (found := connection.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
             raise LedgerError(f"the ledger {path} is damaged ({found}); restore it from a copy")
+
+
+def _make(path: Path, timeout: float) -> None:
+    """A ledger without entries, made under another name: an empty file is never one whose making was cut off."""
+    made = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with connect(made, timeout, create=True, named=path) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            for statement in _statements():
+                connection.execute(statement)
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            connection.execute("COMMIT")
+        with suppress(FileExistsError):  # another process was faster: its ledger stays
+            try:
+                os.link(made, path)
+            except FileExistsError:
+                raise
+            except OSError:  # a file system without hard links
+                with path.open("xb"):
+                    made.replace(path)
+    except OSError as error:
+        raise LedgerError(f"cannot create the ledger {path}: {error.strerror}") from error
+    finally:
+        made.unlink(missing_ok=True)
 
 
 def check(connection: sqlite3.Connection, path: Path) -> None:
@@ -89,7 +109,7 @@ def check(connection: sqlite3.Connection, path: Path) -> None:
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     if application != APPLICATION_ID and _is_empty(connection):
-        raise LedgerError(f"no ledger at {path}: the file is empty, its making was cut off; nothing was debited")
+        raise LedgerError(f"the ledger {path} is empty: what it held is gone; restore it from a copy")
     if application != APPLICATION_ID:
         raise LedgerError(f"{path} is not a daskrado ledger (it is another SQLite database)")
     if version != SCHEMA_VERSION:
@@ -97,7 +117,9 @@ def check(connection: sqlite3.Connection, path: Path) -> None:
 
 
 @contextmanager
-def connect(path: Path, timeout: float, *, create: bool = False) -> Iterator[sqlite3.Connection]:
+def connect(
+    path: Path, timeout: float, *, create: bool = False, named: Path | None = None
+) -> Iterator[sqlite3.Connection]:
     """A connection for one operation, durable, in explicit-transaction mode; SQLite errors become LedgerErrors.
 
     ``synchronous=EXTRA`` is FULL plus a sync of the folder after the rollback journal is removed: without it a
@@ -111,7 +133,7 @@ def connect(path: Path, timeout: float, *, create: bool = False) -> Iterator[sql
         connection.execute("PRAGMA synchronous = EXTRA")
         yield connection
     except sqlite3.Error as error:
-        raise LedgerError(_explain(error, path, timeout)) from error
+        raise LedgerError(_explain(error, named or path, timeout)) from error
     finally:
         if connection is not None:
             connection.close()  # rolls back whatever was not committed

@@ -124,8 +124,16 @@ class Account:
         if (found.dataset, found.relation, found.event) != same:
             raise LedgerError(f"run {self.run}: its grant is for {found.event}, which is not what its pipeline costs")
         if fingerprint is not None and found.fingerprint not in (None, fingerprint):
-            raise DataError(f"the lake changed since run {self.run} got its grant; {self._again}")
+            raise self._changed("the lake")
         return found
+
+    def _changed(self, what: str) -> DataError:
+        """Why a run cannot go on. Where nothing of a pipeline was drawn yet, its grant is of no use and is given back."""
+        if self._ledger is not None and self.journal is not None and "kind" in self.journal.content:
+            entries = entries_of(self.ledger, self.run)
+            if all(entry.state is not State.SPENT for entry in entries.values()):
+                self.give_back_all(entries)
+        return DataError(f"{what} changed since run {self.run} got its grant; {self._again}")
 
     def unchanged(self, what: str, digest: str, named: str | None = None) -> None:
         """Refuse to go on with another input than the run began with."""
@@ -133,7 +141,7 @@ class Account:
             return
         key = f"digest of {what}"
         if self.journal.content.get(key, digest) != digest:
-            raise DataError(f"{named or what} changed since run {self.run} got its grant; {self._again}")
+            raise self._changed(named or what)
         self.journal.remember(**{key: digest})
 
     def same_lake(self, address: Any, lake: Lake) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _SHOWN = 25
+_NAME = 48  # characters of a name beside a bar; the table has it whole
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,8 @@ def draw(paint: Callable[[Axes], Any], *, width: float = 7.2, height: float = 3.
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     buffer = io.StringIO()
-    with rc_context({"svg.hashsalt": "daskrado"}):
+    with rc_context({"svg.hashsalt": "daskrado"}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")  # a name in a script that the plot's font lacks: the table has it
         figure.savefig(buffer, format="svg", metadata={"Date": None})
     text = buffer.getvalue()
     return text[text.index("<svg") :]
@@ -64,8 +67,9 @@ def bars(values: dict[str, float], title: str, *, noise: float = 0.0) -> str:
 
     def paint(axes: Axes) -> None:
         colours = ["#2b6cb0" if value >= 0 else "#c05621" for _, value in ranked]
-        names = [name.replace("$", r"\$") for name, _ in ranked]
-        axes.barh(names, [value for _, value in ranked], color=colours, height=0.72)
+        names = [name if len(name) <= _NAME else f"{name[: _NAME // 2]}…{name[-_NAME // 2 :]}" for name, _ in ranked]
+        axes.barh(range(len(ranked)), [value for _, value in ranked], color=colours, height=0.72)
+        axes.set_yticks(range(len(ranked)), [name.replace("$", r"\$") for name in names])
         if noise > 0:
             axes.axvspan(-2 * noise, 2 * noise, color="#718096", alpha=0.25, label="noise, ± 2 standard deviations")
             axes.legend(loc="lower right", fontsize=8, frameon=False)

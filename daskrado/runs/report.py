@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +65,8 @@ def signal_and_noise(result: RunResult) -> tuple[np.ndarray, float, str]:
         return released.values["sketch"][:, 0], released.noise_std["sketch"], "mean operator (bucket 0 of the sketch)"
     if "mean" in released.values:
         return released.values["mean"], released.noise_std["mean"], "mean operator"
-    return np.asarray(released.values["rados"].mean(axis=0)), released.noise_std["rados"], "mean of the rados"
+    rados = released.values["rados"]
+    return np.asarray(rados.mean(axis=0)), released.noise_std["rados"] / math.sqrt(len(rados)), "mean of the rados"
 
 
 def report(result: RunResult) -> str:
@@ -101,8 +103,8 @@ def privacy_sections(statement: PrivacyStatement, budget: dict[str, Any]) -> lis
     if not budget:  # protected before it came here: no ledger of ours was debited
         return about
     state = [
-        ("limit set by the owner", f"epsilon {budget['limit_epsilon']:g}, delta {budget['limit_delta']:g}"),
-        ("spent so far", f"epsilon {budget['spent_epsilon']:.4g} ({budget['accountant']})"),
+        ("limit", f"epsilon {budget['limit_epsilon']:g}, delta {budget['limit_delta']:g}"),
+        ("spent so far", f"epsilon {budget['spent_epsilon']:.4g} at the limit's delta ({budget['accountant']})"),
         ("left", f"epsilon {budget['left_epsilon']:.4g} for one more pure release"),
     ]
     return [*about, Section("Budget", rows=state)]
@@ -151,7 +153,10 @@ def _made(plan: Plan, result: RunResult) -> list[tuple[str, str]]:
         ("learner", plan.learner.name + details),
         ("rows", f"{result.rows:,}" if result.rows is not None else "secret under this relation"),
         ("domain", f"{plan.pipeline.domain.width} features, sha256 {plan.pipeline.domain.digest()[:16]}…"),
-        ("seconds, at most", ", ".join(f"{stage} {value:g}" for stage, value in _seconds(result).items())),
+        (
+            "seconds" if result.rows is not None else "seconds, at most",
+            ", ".join(f"{stage} {value:g}" for stage, value in _seconds(result).items()),
+        ),
     ]
 
 

@@ -80,4 +80,9 @@ def _check_output(output: str, account: Account) -> None:
         if published:
             account.done()
             raise UsageError(f"run {account.run} is published in {output}: there is nothing left to finish")
-    check_free(output, overwrite=account.overwrite)
+    try:
+        check_free(output, overwrite=account.overwrite)
+    except UsageError as error:
+        raise UsageError(
+            f"run {account.run} publishes in {output}, where something else is now: move that away, then resume"
+        ) from error

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from daskrado.errors import BudgetError, LedgerError, UsageError
+from daskrado.privacy import ledger_file
 from daskrado.privacy.accountant import ApproximateEvent, PureEvent, ZcdpEvent, zcdp_epsilon, zcdp_rho
 from daskrado.privacy.ledger import Ledger, Limit, State
 from daskrado.relations import Relation
@@ -561,6 +562,27 @@ def test_a_ledger_of_another_version_is_refused(ledger):
         Ledger.open(ledger.path)
     with pytest.raises(LedgerError, match="has version 7"):
         ledger.entries()
+
+
+def test_an_emptied_ledger_is_no_new_one(ledger):
+    ledger.path.write_bytes(b"")
+    for create in (True, False):
+        with pytest.raises(LedgerError, match=r"is empty: what it held is gone; restore it from a copy"):
+            Ledger.open(ledger.path, create=create)
+    assert ledger.path.read_bytes() == b""
+
+
+def test_a_ledger_is_made_whole_or_not_at_all(tmp_path, monkeypatch):
+    """On file systems without hard links, too; a ledger that somebody else made meanwhile is never replaced."""
+    path = tmp_path / "new.sqlite"
+    monkeypatch.setattr(os, "link", lambda *_: (_ for _ in ()).throw(PermissionError(1, "no links")))
+    Ledger.open(path).set_limit("clinic", Relation.ADD_REMOVE, 1, "1e-6")
+    ledger_file._make(path, 1.0)
+    assert Ledger.open(path).has_limits("clinic")
+    monkeypatch.undo()
+    ledger_file._make(path, 1.0)
+    assert Ledger.open(path).has_limits("clinic")
+    assert [p.name for p in tmp_path.iterdir()] == ["new.sqlite"]
 
 
 def test_a_damaged_file_is_reported(ledger):

@@ -169,12 +169,9 @@ def test_what_cannot_be_resumed_is_said_in_one_line(
     (entry,) = entries(own_ledger)
     with pytest.raises(UsageError, match="no such run"):
         resume("feedbeef")
-    make_lake(tmp_path / "lake", rows=2100, features=12, partitions=2, seed=3, overwrite=True)
-    with pytest.raises(DataError, match="changed since run"):
-        resume(entry.run)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine.txt").write_text("mine")
-    with pytest.raises(UsageError, match="--overwrite"):
+    with pytest.raises(UsageError, match="move that away, then resume"):
         resume(entry.run)
     assert [e.state for e in entries(own_ledger)] == ["reserved"]
     opened = Ledger.open(own_ledger)
@@ -182,6 +179,22 @@ def test_what_cannot_be_resumed_is_said_in_one_line(
     with pytest.raises(UsageError, match="gave its grant back"):
         resume(entry.run)
     assert list(own_ledger.with_name(own_ledger.name + ".runs").iterdir()) == []
+
+
+def test_a_lake_that_changed_before_noise_was_drawn_frees_the_grant(
+    cut_off: Cut, own_ledger: Path, tmp_path: Path
+) -> None:
+    """The run can never go on, and nothing was released: its budget is there for the next one."""
+    make_lake(tmp_path / "lake", rows=2000, features=12, partitions=2, seed=3)
+    cut_off(tmp_path / "lake", tmp_path / "out", f"daskrado.runs.job.collect = {KILL}")
+    (entry,) = entries(own_ledger)
+    make_lake(tmp_path / "lake", rows=2100, features=12, partitions=2, seed=3, overwrite=True)
+    with pytest.raises(DataError, match=r"changed since run .*; run the pipeline again") as caught:
+        resume(entry.run)
+    assert "--resume" not in " ".join([str(caught.value), *getattr(caught.value, "__notes__", [])])
+    assert [e.state for e in entries(own_ledger)] == ["void"]
+    with pytest.raises(UsageError, match="nothing left to finish"):
+        resume(entry.run)
 
 
 def _grant(ledger: Ledger, entry: Any) -> Any:
