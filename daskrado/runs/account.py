@@ -128,7 +128,7 @@ class Account:
         return found
 
     def _changed(self, what: str) -> DataError:
-        """Why a run cannot go on. Where nothing of a pipeline was drawn yet, its grant is of no use and is given back."""
+        """Why a run cannot go on. Where a pipeline has drawn nothing yet, its grant is given back."""
         if self._ledger is not None and self.journal is not None and "kind" in self.journal.content:
             entries = entries_of(self.ledger, self.run)
             if all(entry.state is not State.SPENT for entry in entries.values()):
