@@ -18,7 +18,7 @@ def plan_lines(plan: Plan, left: Remaining | None) -> Iterator[str]:
     yield f"data set    {pipeline.dataset}"
     yield f"features    {pipeline.domain.width}, norm bound {pipeline.domain.norm_bound:g}"
     if plan.statistic is not None:
-        yield f"statistic   {plan.statistic.name}, {plan.statistic.size:,} integers"
+        yield f"statistic   {plan.statistic.name}, {plan.statistic.size:,} integers on a 2^-{plan.lattice.bits} grid"
     yield f"learner     {plan.learner.name}"
     yield f"guarantee   {plan.statement.sentence()}"
     for name, text in forecast(plan):
