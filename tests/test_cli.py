@@ -198,7 +198,7 @@ def test_existing_output_is_refused_until_overwrite(shell: Shell, clinic: Clinic
     shell.fails(2, "runs/x: the output folder exists", "run", pipeline)
     assert shell("run", pipeline, "--overwrite") == 0
     Path("runs/x/ledger.sqlite").write_bytes(b"SQLite format 3" + bytes(99))
-    shell.fails(2, "runs/x: was not written by this command, or holds a database", "run", pipeline, "--overwrite")
+    shell.fails(2, "runs/x: was not written by this command (it holds ledger.sqlite)", "run", pipeline, "--overwrite")
     assert shell("run", pipeline, "--output", "runs/y") == 0
     assert sorted(p.name for p in Path("runs").iterdir()) == ["x", "y"]
 
@@ -264,14 +264,48 @@ def test_predict_refuses_bad_input_and_leaves_nothing(shell: Shell, clinic: Clin
     assert not [p.name for p in Path().iterdir() if p.name.strip(".").startswith("s.") or p.name == "s"]
 
 
-def test_predict_never_replaces_a_lake(shell: Shell, clinic: Clinic) -> None:
-    assert shell("run", save(content(clinic))) == 0
-    assert shell("make-lake", "lake", "--rows", 300, "--partitions", 2) == 0
-    before = sorted(p.name for p in Path("lake").iterdir())
-    shell.fails(2, "not overwritten", "predict", "runs/x/model.json", "lake", "--out", "lake", "--overwrite")
-    assert sorted(p.name for p in Path("lake").iterdir()) == before
-    assert shell("predict", "runs/x/model.json", "lake", "--out", "s") == 0
-    assert shell("predict", "runs/x/model.json", "lake", "--out", "s", "--overwrite") == 0
+def contents(folder: str = ".") -> list[str]:
+    return sorted(str(p) for p in Path(folder).rglob("*") if p.is_file())
+
+
+def test_overwriting_replaces_only_what_the_same_command_wrote(shell: Shell, clinic: Clinic) -> None:
+    pipeline = save(content(clinic, private=False, protect=None, budget=None))
+    assert shell("run", pipeline) == shell("run", pipeline, "--output", "runs/y") == 0
+    Path("t.csv").write_text("a,b\n1,2\n")
+    assert shell("ingest", "t.csv", "--out", "ingested") == 0
+    assert shell("make-lake", "made", "--rows", 300, "--partitions", 2) == 0
+    assert shell("predict", "runs/x/model.json", "made", "--out", "scored") == 0
+    Path("runs/z/.git").mkdir(parents=True)
+    Path("runs/z/model.json").write_bytes(Path("runs/x/model.json").read_bytes())
+    before = contents()
+    run, predict = ("run", pipeline, "--overwrite", "--output"), ("predict", "runs/x/model.json", "made", "--out")
+    for target in (".", "runs", "ingested", "made", "scored", "runs/z"):
+        shell.fails(2, "not overwritten", *run, target)
+    for target in (".", "runs", "runs/x", "ingested"):
+        shell.fails(2, f"{target}: w", *predict, target, "--overwrite")
+        shell.fails(2, "not overwritten", "make-lake", target, "--rows", 300, "--overwrite")
+        if target != "ingested":
+            shell.fails(2, "not overwritten", "ingest", "t.csv", "--out", target, "--overwrite")
+            shell.fails(
+                2, "not overwritten", "ingest", "t.csv", "--out", Path(target).absolute().as_uri(), "--overwrite"
+            )
+    shell.fails(2, "not overwritten", "make-lake", "scored", "--rows", 300, "--overwrite")
+    for target in ("made", "made/scored"):
+        shell.fails(2, f"{target}: would hold or lie inside what is read (made)", *predict, target, "--overwrite")
+    shell.fails(2, "inside what is read", "run", save(content(clinic, lake="made"), "q.yaml"), "--output", "made/out")
+    shell.monkeypatch.chdir("runs/x")
+    shell.fails(2, "holds the current folder", "run", "../../p.yaml", "--overwrite", "--output", ".")
+    shell.monkeypatch.chdir("../..")
+    Path("q.yaml").unlink()
+    assert contents() == before
+    for words in (
+        (*run, "runs/x"),
+        (*predict, "scored", "--overwrite"),
+        ("ingest", "t.csv", "--out", "ingested", "--by", "b", "--overwrite"),
+        ("ingest", "t.csv", "--out", "ingested", "--overwrite"),
+    ):
+        assert shell(*words) == 0, shell.err
+    assert not Path("ingested/b=2").exists()
 
 
 def test_laplace_publishes_the_delta_it_was_composed_at(shell: Shell, clinic: Clinic) -> None:

@@ -106,10 +106,10 @@ def predict(
     from daskrado.cluster import cluster_config, connect
     from daskrado.lake.publish import check_free
     from daskrado.lake.scan import draft_schema
-    from daskrado.lake.score import SCORED, score
+    from daskrado.lake.score import by_scoring, score
     from daskrado.models import LinearModel
 
-    check_free(out, overwrite=overwrite, tables=SCORED)
+    check_free(out, overwrite=overwrite, own=by_scoring, reading=(lake, model))
     loaded = LinearModel.load(model)
     name = loaded.domain.id
     kept = keep or ((name,) if name is not None and name in draft_schema(lake).names else ())

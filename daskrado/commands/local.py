@@ -49,7 +49,7 @@ def local_read(reports: Path, out: Path, workers: int | None, cluster: str | Non
     from daskrado.lake.publish import new_folder
     from daskrado.runs.measure.local import analysed
 
-    with new_folder(out, overwrite=overwrite) as folder, progress_bar("read") as progress:
+    with new_folder(out, overwrite=overwrite, reading=(reports,)) as folder, progress_bar("read") as progress:
         _, lines = analysed(reports, folder, cluster_config(workers, cluster), progress)
     for line in lines:
         click.echo(line)

@@ -22,10 +22,10 @@ import pyarrow.parquet as pq
 import daskrado
 from daskrado.errors import DataError, UsageError
 from daskrado.lake.files import HIVE_NULL, first_line, shown
+from daskrado.lake.ownership import LAKE_SCHEMA
 from daskrado.lake.publish import LakeTarget, new_lake
 from daskrado.lake.text_tables import TextFormat, read_text
 
-SCHEMA = "daskrado.lake/1"
 _GROUP_BYTES = 32 << 20  # decoded; a worker holds a group and its encoded rows at once
 _FILE_GROUPS = 8
 _MAX_FOLDERS = 256
@@ -79,7 +79,7 @@ def ingest(
     with new_lake(out, overwrite=overwrite) as target:
         files = _write(sources, form, layout, schema, target, report)
         target.manifest = {
-            "schema": SCHEMA,
+            "schema": LAKE_SCHEMA,
             "daskrado": daskrado.__version__,
             "sources": [Path(shown(source)).name for source in sources],
             "missing": list(form.missing),

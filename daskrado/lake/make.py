@@ -15,12 +15,13 @@ import pyarrow.parquet as pq
 import yaml
 
 from daskrado.errors import UsageError
+from daskrado.lake.ownership import by_columns
 from daskrado.lake.publish import new_folder
 
 _BLOCK = 8192
 _ROW_GROUP = 1 << 17
 NAMED = 12
-_MADE = frozenset({"patient_id", "site", "readmitted"})
+_by_making = by_columns(("patient_id", "site"), ("readmitted",))
 
 _COLUMNS: dict[str, dict[str, Any]] = {
     "age": {"kind": "numeric", "lower": 18, "upper": 95},
@@ -62,7 +63,7 @@ def make_lake(
             raise UsageError(f"--{name} must be at least {least}, got {value}")
     if partitions > rows:
         raise UsageError(f"--partitions {partitions} is more than --rows {rows}")
-    with new_folder(path, overwrite=overwrite, tables=_MADE) as folder:
+    with new_folder(path, overwrite=overwrite, own=_by_making) as folder:
         edges = np.linspace(0, rows, partitions + 1).astype(int)
         for number in range(partitions):
             _write_part(

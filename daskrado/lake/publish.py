@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,70 +18,54 @@ from pyarrow import fs as pafs
 
 from daskrado.errors import DataError, UsageError
 from daskrado.lake.files import INCOMPLETE, first_line, remote, shown
+from daskrado.lake.ownership import MANIFEST, Own, by_a_run, by_ingestion, overlap
 
-MANIFEST = "_manifest.json"
+_INGESTED = re.compile(r"part-([0-9a-f]{8}-)?\d{5,}\.parquet")
 
 
-def check_free(path: str | Path, *, overwrite: bool, tables: frozenset[str] | None = None) -> None:
+def check_free(path: str | Path, *, overwrite: bool, own: Own = by_a_run, reading: Sequence[Any] = ()) -> None:
     """Refuse an output folder that exists, unless it may be replaced; refuse a plain file always.
 
-    Only what daskrado wrote may be replaced: a folder with one of its JSON files or, where the job writes ``tables``,
-    with nothing but Parquet files that have those columns. A folder that holds a database is never replaced, since it
-    may be a ledger.
+    Only what the same kind of command wrote may be replaced, as ``own`` tells, and never what this one is ``reading``
+    or where it was started from.
     """
     if "\0" in str(path):
         raise UsageError(f"the output folder's name {str(path)!r} holds a NUL")
     target = Path(path)
     if target.is_symlink() or (target.exists() and not target.is_dir()):
         raise UsageError(f"{target}: exists and is not a folder")
+    if (source := overlap(target, reading)) is not None:
+        raise UsageError(f"{target}: would hold or lie inside what is read ({shown(source)}); choose another output")
     if not target.exists():
         above = next(p for p in Path(os.path.abspath(target)).parents if p.exists())
         if not above.is_dir() or not os.access(above, os.W_OK):
             raise UsageError(f"{target}: cannot be made, since {above} is not a folder that can be written to")
         return
-    content = sorted(target.iterdir())
-    if content and not overwrite:
+    if next(target.iterdir(), None) is None:
+        return
+    if not overwrite:
         raise UsageError(f"{target}: the output folder exists; choose another or pass --overwrite")
-    if content and not _is_ours(target, tables):
-        raise UsageError(f"{target}: was not written by this command, or holds a database; it is not overwritten")
-
-
-def _is_ours(folder: Path, tables: frozenset[str] | None) -> bool:
-    files = [entry for entry in folder.rglob("*") if entry.is_symlink() or not entry.is_dir()]
-    if any(entry.is_symlink() or _starts(entry, b"SQLite format 3") for entry in files):
-        return False
-    if any(entry.suffix == ".json" and b'"schema": "daskrado.' in entry.read_bytes()[:200] for entry in files):
-        return True
-    return tables is not None and all(entry.suffix == ".parquet" and tables <= _columns(entry) for entry in files)
-
-
-def _starts(path: Path, mark: bytes) -> bool:
-    with path.open("rb") as file:
-        return file.read(len(mark)) == mark
-
-
-def _columns(path: Path) -> set[str]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        return set(pq.read_schema(path).names)
-    except (pa.ArrowException, OSError):
-        return set()
+    here, there = Path(os.path.realpath(os.getcwd())), Path(os.path.realpath(target))
+    if there == here or there in here.parents:
+        raise UsageError(f"{target}: holds the current folder; it is not overwritten")
+    if (reason := own(target)) is not None:
+        raise UsageError(f"{target}: was not written by this command ({reason}); it is not overwritten")
 
 
 @contextlib.contextmanager
-def new_folder(path: str | Path, *, overwrite: bool = False, tables: frozenset[str] | None = None) -> Iterator[Path]:
+def new_folder(
+    path: str | Path, *, overwrite: bool = False, own: Own = by_a_run, reading: Sequence[Any] = ()
+) -> Iterator[Path]:
     """A temporary folder that is renamed to ``path`` when the block ends well, and removed when it does not."""
     target = Path(os.path.abspath(path))
-    check_free(target, overwrite=overwrite, tables=tables)
+    check_free(target, overwrite=overwrite, own=own, reading=reading)
     target.parent.mkdir(parents=True, exist_ok=True)
     mark = secrets.token_hex(4)
     temporary = target.parent / f".{target.name}.{mark}.new"
     temporary.mkdir()
     try:
         yield temporary
-        check_free(target, overwrite=overwrite, tables=tables)
+        check_free(target, overwrite=overwrite, own=own, reading=reading)
         _swap(temporary, target, target.parent / f".{target.name}.{mark}.old")
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -118,7 +103,7 @@ class LakeTarget:
 def new_lake(out: str, *, overwrite: bool) -> Iterator[LakeTarget]:
     """A place to write in that becomes a lake only when the block ends well; until then an older one there stays."""
     if "://" not in out:
-        with new_folder(out, overwrite=overwrite) as folder:
+        with new_folder(out, overwrite=overwrite, own=by_ingestion) as folder:
             target = LakeTarget(pafs.LocalFileSystem(), str(folder))
             yield target
             target.write_manifest()
@@ -146,6 +131,11 @@ def _claim(target: LakeTarget, out: str, *, overwrite: bool) -> list[str]:
     there = _files(target)
     if there and not overwrite:
         raise UsageError(f"{shown(out)}: exists; choose another or pass --overwrite")
+    names = [path.rpartition("/")[2] for path in there]
+    foreign = [name for name in names if name not in (INCOMPLETE, MANIFEST) and not _INGESTED.fullmatch(name)]
+    if there and (foreign or not {INCOMPLETE, MANIFEST} & set(names)):
+        reason = f"it holds {foreign[0]}" if foreign else f"it has no {MANIFEST}"
+        raise UsageError(f"{shown(out)}: was not written by this command ({reason}); it is not overwritten")
     with target.filesystem.open_output_stream(f"{target.folder}/{INCOMPLETE}") as stream:
         stream.write(b"this lake is being written, or its writer was cut off\n")
     return there

@@ -12,11 +12,13 @@ from distributed import Client, as_completed
 
 from daskrado.encoding import needed_columns
 from daskrado.errors import DataError, UsageError
+from daskrado.lake.ownership import by_columns
 from daskrado.lake.publish import new_folder
 from daskrado.lake.scan import open_lake, require_columns
 from daskrado.models import LinearModel
 
-SCORED = frozenset({"margin", "predicted"})
+SCORED = ("margin", "predicted")
+by_scoring = by_columns((), SCORED)
 
 
 def score(
@@ -40,7 +42,7 @@ def score(
         if name in SCORED:
             raise UsageError(f"--keep {name}: scoring writes a column of that name")
     require_columns(source, keep)
-    with new_folder(out, overwrite=overwrite, tables=SCORED) as folder:
+    with new_folder(out, overwrite=overwrite, own=by_scoring, reading=(source,)) as folder:
         jobs = [(part, str(folder / f"part-{i:05d}.parquet")) for i, part in enumerate(lake.partitions)]
         if client is None:
             outcomes = (_score_part(model, part, keep, path) for part, path in jobs)

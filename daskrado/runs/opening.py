@@ -44,7 +44,7 @@ def open_account(
         yield account
         return
     if write:
-        check_free(pipeline.output, overwrite=overwrite)
+        check_free(pipeline.output, overwrite=overwrite, reading=_read_by(pipeline))
     run = uuid.uuid4().hex
     if not private:
         yield Account(run, overwrite=overwrite)
@@ -94,6 +94,13 @@ def _remembered(kind: str, pipeline: LakePipeline, overwrite: bool) -> Mapping[s
             holder[last] = _absolute(holder[last]) or holder[last]
     output = os.path.abspath(dumped["output"])
     return {"kind": kind, "overwrite": overwrite, "pipeline": {**dumped, "lake": lake, "output": output}}
+
+
+def _read_by(pipeline: Any) -> list[Any]:
+    """What a job reads beside its own file, as far as it is addresses: it is never replaced by the job's output."""
+    learner = getattr(pipeline, "learner", None)
+    named = [getattr(pipeline, key, None) for key in ("lake", "models", "queries", "proportions")]
+    return [*named, getattr(learner, "public_lake", None)]
 
 
 def _absolute(lake: Any) -> Any:

@@ -102,7 +102,7 @@ def learn_from_answer(
 ) -> Learned:
     """The learner's last step: check the answer and the features, learn, publish."""
     if output is not None:
-        check_free(output, overwrite=overwrite)
+        check_free(output, overwrite=overwrite, reading=(features,))
     check_strength(strength)
     request = read_request(request_text, [signer_of(request_text, "request")], "request")
     answer = read_answer(answer_text, trusted, request, request_text, where)

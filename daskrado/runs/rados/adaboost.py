@@ -53,7 +53,7 @@ def fit_adaboost(
 ) -> tuple[LinearModel, dict[str, float]]:
     """Boost over the lake, one pass a round (rows stay in memory where they fit); returns the model and seconds."""
     if write:
-        check_free(pipeline.output, overwrite=overwrite)
+        check_free(pipeline.output, overwrite=overwrite, reading=(pipeline.lake,))
     clock, domain = Clock(), pipeline.domain
     with clock("scan"):
         lake = open_lake(pipeline.lake, domain)

@@ -37,7 +37,7 @@ def learn_rados(
 ) -> Learned:
     """Read rados, learn, and write model.json and report.html to ``out``. The model carries the rados' statement."""
     if out is not None:
-        check_free(out, overwrite=overwrite)
+        check_free(out, overwrite=overwrite, reading=(path,))
     if learner == "radoboost" and ridge is not None:
         raise UsageError("--ridge is for rado_moments and rado_newton; radoboost has none")
     wanted = Domain.load(domain) if isinstance(domain, str | Path) else domain
