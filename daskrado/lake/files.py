@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import os
 from dataclasses import dataclass, replace
@@ -31,12 +32,28 @@ class LakeFile:
 
 
 def find_files(source: Any) -> list[LakeFile]:
-    """The Parquet files of an address or a list of addresses, in name order. Hidden and ``_`` files are skipped."""
+    """The Parquet files of an address or a list of addresses, in name order. Hidden and ``_`` files are skipped.
+
+    Folders such as ``site=north`` are columns if they lie below the address: below a folder, below the part of a glob
+    before its first mark (``lake/site=*/*.parquet``, not ``lake/site=north/*.parquet``), or below what all items of a
+    list have in common. What lies above says where a copy is kept, and nothing of its rows.
+    """
     if isinstance(source, list | tuple):
         if not source:
             raise UsageError("the list of lake files is empty")
-        found = [f for item in source for f in find_files(item)]
-        return _distinct([replace(f, name=f.path, hive=_hive(f.path)) for f in found])
+        found = [_find(item) for item in source]
+        base = _common([base for base, _ in found])
+        files = [
+            replace(file, name=file.path, hive=_hive(os.path.relpath(file.path, base)))
+            for _, files in found
+            for file in files
+        ]
+        return _distinct(files)
+    return _distinct(_find(source)[1])
+
+
+def _find(source: Any) -> tuple[str, list[LakeFile]]:
+    """The folder that an address is about, and its files."""
     if not isinstance(source, str | os.PathLike) or "\0" in os.fspath(source):
         raise UsageError(f"a lake's address must be text, got {source!r}")
     address = os.fspath(source)
@@ -49,54 +66,73 @@ def find_files(source: Any) -> list[LakeFile]:
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"{shown(address)}: cannot be reached ({first_line(error)})") from error
     if info.type == pafs.FileType.NotFound and any(mark in path for mark in "*?["):
-        files = _glob(filesystem, path)
+        base, infos = _glob(filesystem, path)
+    elif info.type == pafs.FileType.NotFound:
+        raise DataError(f"{shown(address)}: no such file or directory")
+    elif info.type == pafs.FileType.File:
+        base, infos = os.path.dirname(path), [info]
     else:
-        if info.type == pafs.FileType.NotFound:
-            raise DataError(f"{shown(address)}: no such file or directory")
-        if info.type == pafs.FileType.File:
-            files = [(Path(path).name, info)]
-        else:
-            found_infos = filesystem.get_file_info(pafs.FileSelector(path, recursive=True))
-            if any(i.base_name == INCOMPLETE for i in found_infos):
-                raise DataError(
-                    f"{shown(address)}: is being written, or its writer was cut off (it holds {INCOMPLETE})"
-                )
-            files = [
-                (os.path.relpath(i.path, path), i)
-                for i in found_infos
-                if i.type == pafs.FileType.File and _is_data(os.path.relpath(i.path, path))
-            ]
-    if not files:
+        base, infos = path, _below(filesystem, path)
+        if any(i.base_name == INCOMPLETE for i in infos):
+            raise DataError(f"{shown(address)}: is being written, or its writer was cut off (it holds {INCOMPLETE})")
+        infos = [i for i in infos if _is_data(filesystem, os.path.relpath(i.path, path), i)]
+    for i in infos:
+        if i.type != pafs.FileType.File:
+            raise DataError(f"{i.path}: is not a file")
+    if not infos:
         raise DataError(f"{shown(address)}: no Parquet file found")
-    files.sort(key=lambda pair: pair[0])
-    return _distinct(
-        [LakeFile(name, info.path, filesystem, info.size, info.mtime_ns or 0, _hive(name)) for name, info in files]
-    )
+    files = [
+        LakeFile(name, i.path, filesystem, i.size, i.mtime_ns or 0, _hive(name))
+        for name, i in sorted((os.path.relpath(i.path, base), i) for i in infos)
+    ]
+    return base, files
+
+
+def _common(folders: list[str]) -> str:
+    try:
+        return os.path.commonpath(folders)
+    except ValueError:  # addresses on several filesystems
+        return os.sep
 
 
 def _distinct(files: list[LakeFile]) -> list[LakeFile]:
-    """Refuse a file that is reached twice, by a link or another spelling: its rows would count twice."""
+    """Refuse a file that is reached twice, by any link or another spelling: its rows would count twice."""
     seen: dict[Any, str] = {}
     for file in files:
-        local = isinstance(file.filesystem, pafs.LocalFileSystem)
-        real = os.path.realpath(file.path) if local else file.path
-        if real in seen:
-            raise UsageError(f"the lake reaches the file {real} twice: as {seen[real]} and as {file.path}")
-        seen[real] = file.path
+        key: Any = file.path
+        if isinstance(file.filesystem, pafs.LocalFileSystem):
+            with contextlib.suppress(OSError):  # it vanished since: reading it will say so
+                status = os.stat(file.path)
+                key = (status.st_dev, status.st_ino)
+        if key in seen:
+            raise UsageError(f"the lake reaches one file twice: as {seen[key]} and as {file.path}")
+        seen[key] = file.path
     return files
 
 
-def _glob(filesystem: pafs.FileSystem, pattern: str) -> list[tuple[str, pafs.FileInfo]]:
+def _below(filesystem: pafs.FileSystem, folder: str) -> list[pafs.FileInfo]:
+    if isinstance(filesystem, pafs.LocalFileSystem):
+        _check_links(folder)
+    selector = pafs.FileSelector(folder, recursive=True, allow_not_found=True)
+    return [info for info in filesystem.get_file_info(selector) if info.type != pafs.FileType.Directory]
+
+
+def _check_links(folder: str) -> None:
+    """Refuse a link that leads nowhere: pyarrow passes over it, and rows would be left out in silence."""
+    for where, _, names in os.walk(folder):
+        for path in (os.path.join(where, name) for name in names if not name.startswith((".", "_"))):
+            if not os.path.exists(path):
+                raise DataError(f"{path}: is a link to what is not there")
+
+
+def _glob(filesystem: pafs.FileSystem, pattern: str) -> tuple[str, list[pafs.FileInfo]]:
     parts = pattern.split("/")
     fixed = next(i for i, part in enumerate(parts) if any(mark in part for mark in "*?["))
     base = "/".join(parts[:fixed]) or "/"
-    selector = pafs.FileSelector(base, recursive=True, allow_not_found=True)
-    return [
-        (os.path.relpath(info.path, base), info)
-        for info in filesystem.get_file_info(selector)
-        if info.type == pafs.FileType.File
-        and _matches(info.path.split("/"), parts)
-        and not _is_hidden(os.path.relpath(info.path, base))
+    return base, [
+        info
+        for info in _below(filesystem, base)
+        if _matches(info.path.split("/"), parts) and not _is_hidden(os.path.relpath(info.path, base))
     ]
 
 
@@ -109,8 +145,23 @@ def _matches(path: list[str], pattern: list[str]) -> bool:
     return bool(path) and fnmatch.fnmatchcase(path[0], pattern[0]) and _matches(path[1:], pattern[1:])
 
 
-def _is_data(relative: str) -> bool:
-    return not _is_hidden(relative) and relative.endswith((".parquet", ".pq", ".parq"))
+def _is_data(filesystem: pafs.FileSystem, relative: str, info: pafs.FileInfo) -> bool:
+    """Parquet by name. Other files of a folder are left alone, except where rows would be left out in silence."""
+    if _is_hidden(relative):
+        return False
+    if relative.lower().endswith((".parquet", ".pq", ".parq")):
+        return True
+    if info.type == pafs.FileType.File and "." not in info.base_name and info.size and _is_parquet(filesystem, info):
+        raise DataError(f"{info.path}: is Parquet, but its name does not end in .parquet; rename or remove it")
+    return False
+
+
+def _is_parquet(filesystem: pafs.FileSystem, info: pafs.FileInfo) -> bool:
+    try:
+        with filesystem.open_input_file(info.path) as file:
+            return bool(file.read(4) == b"PAR1")
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(f"{info.path}: cannot be read ({first_line(error)})") from error
 
 
 def _is_hidden(relative: str) -> bool:
@@ -124,6 +175,11 @@ def _hive(relative: str) -> tuple[tuple[str, str | None], ...]:
 
 def remote(address: str) -> tuple[pafs.FileSystem, str]:
     """The filesystem of an address such as ``s3://bucket/path``, by pyarrow or else by fsspec, and the path on it."""
+    if urlsplit(address).scheme == "file" and not urlsplit(address).netloc:
+        path = unquote(address.partition("://")[2])  # whole: ? and # are marks and names here, not options
+        if not path:
+            raise UsageError(f"{address}: names no folder; write file:///folder")
+        return pafs.LocalFileSystem(), path
     try:
         return pafs.FileSystem.from_uri(address)  # type: ignore[no-any-return]
     except (pa.ArrowException, ValueError, OSError):
@@ -142,6 +198,8 @@ def shown(address: str) -> str:
     if "://" not in address:
         return address
     parts = urlsplit(address)
+    if parts.scheme == "file" and not parts.netloc:
+        return address
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 

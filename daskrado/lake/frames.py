@@ -109,12 +109,18 @@ def _describe(table: pa.Table) -> tuple[int, dict[str, ColumnFacts], pa.Schema, 
 
 
 def _facts(table: pa.Table) -> dict[str, ColumnFacts]:
+    """Facts of plain columns, as a file's footer would have them."""
     facts = {}
     for name in table.column_names:
         column = table.column(name)
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        if pa.types.is_nested(column.type):
+            continue
         try:
             extremes = pc.min_max(column).as_py()
-        except pa.ArrowNotImplementedError:
-            extremes = {"min": None, "max": None}
+        except (pa.ArrowNotImplementedError, ValueError):  # an odd type, a date beyond Python's calendar
+            facts[name] = ColumnFacts(column.null_count, known=column.null_count == len(column))
+            continue
         facts[name] = ColumnFacts(column.null_count, extremes["min"], extremes["max"])
     return facts

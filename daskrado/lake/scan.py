@@ -139,7 +139,7 @@ def open_lake(
         partitions=tuple(part for footer in footers for part in footer.partitions()),
         rows=rows,
         size=sum(footer.file.size for footer in footers),
-        fingerprint=fingerprint(rows, [footer.facts for footer in footers]),
+        fingerprint=fingerprint(rows, [f.facts for f in footers], {name for f in footers for name, _ in f.file.hive}),
         schema=footers[0].schema,
     )
 
@@ -241,12 +241,13 @@ def _read_footer(domain: Domain | None, file: LakeFile) -> Footer:
     repeated = [name for name in schema.names if schema.names.count(name) > 1]
     if repeated:
         raise DataError(f"{file.path}: column {repeated[0]!r} is there twice")
-    facts = _column_facts(metadata)
+    facts = _column_facts(metadata, set(schema.names))
     for name, value in file.hive:
         if name in schema.names:
             raise DataError(f"{file.path}: column {name!r} is both in the file and in its folder's name")
         schema = schema.append(pa.field(name, _hive_type(domain, name)))
-        facts[name] = ColumnFacts.constant(value, metadata.num_rows)
+        if metadata.num_rows:
+            facts[name] = ColumnFacts.constant(value, metadata.num_rows)
     groups = [metadata.row_group(g) for g in range(metadata.num_row_groups)]
     return Footer(
         file=file,
@@ -267,7 +268,8 @@ def _hive_type(domain: Domain | None, name: str) -> pa.DataType:
     return pa.string()
 
 
-def _column_facts(metadata: pq.FileMetaData) -> dict[str, ColumnFacts]:
+def _column_facts(metadata: pq.FileMetaData, names: set[str]) -> dict[str, ColumnFacts]:
+    """Facts of plain columns; those inside structs and lists have paths that are no column's name."""
     facts: dict[str, ColumnFacts] = {}
     for g in range(metadata.num_row_groups):
         group = metadata.row_group(g)
@@ -275,10 +277,11 @@ def _column_facts(metadata: pq.FileMetaData) -> dict[str, ColumnFacts]:
             continue
         for c in range(group.num_columns):
             chunk = group.column(c)
+            name = chunk.path_in_schema
+            if name not in names:
+                continue
             fact = ColumnFacts.from_statistics(chunk.statistics, group.num_rows)
-            facts[chunk.path_in_schema] = (
-                facts[chunk.path_in_schema] + fact if chunk.path_in_schema in facts else fact
-            )
+            facts[name] = facts[name] + fact if name in facts else fact
     return facts
 
 

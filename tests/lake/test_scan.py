@@ -119,6 +119,70 @@ def test_the_fingerprint_survives_copying_and_repartitioning_but_not_another_row
     assert open_lake(frame(300, seed=1), DOMAIN).fingerprint != mark
 
 
+def hive(folder: Path, content: pd.DataFrame, column: str, name: Callable[[Any], str] = str) -> Path:
+    for value, piece in content.groupby(column):
+        write(folder / f"{column}={name(value)}" / "p.parquet", piece.drop(columns=column))
+    return folder
+
+
+def test_copies_of_other_writers_and_other_partitions_have_one_fingerprint(tmp_path: Path) -> None:
+    """Folders' names are text, pyarrow stores -0.0 for a smallest 0.0, pandas has NaN for null."""
+    import duckdb
+
+    content = frame(60).assign(
+        a=np.linspace(0, 1, 60), ward=[9, 12, 100] * 20, smoker=[True, False] * 30, text="x" * 5000, raw=b"\xff\x01"
+    )
+    content["day"] = pd.date_range("2020", periods=60, tz="Europe/Paris")
+    content["empty"], content["kind"] = None, pd.Categorical(["u", "v"] * 30)
+    content["score"] = [np.nan, 1.0, 2.0] * 20
+    content["pair"] = [{"u": i, "v": "z"} for i in range(60)]
+    one = write(tmp_path / "one.parquet", content)
+    mark = open_lake(one, DOMAIN).fingerprint
+    assert open_lake(content, DOMAIN).fingerprint == mark
+    duckdb.sql(f"COPY (FROM '{one}') TO '{tmp_path}/duck.parquet'")
+    assert open_lake(tmp_path / "duck.parquet", DOMAIN).fingerprint == mark
+    table = pa.Table.from_pandas(content, preserve_index=False)
+    score = table.schema.get_field_index("score")
+    pq.write_table(table.set_column(score, "score", pa.array(content["score"], from_pandas=False)), one)
+    assert open_lake(one, DOMAIN).fingerprint == mark  # NaN that is no null
+    assert open_lake(hive(tmp_path / "wards", content, "ward"), DOMAIN).fingerprint == mark
+    for name in (str, lambda value: str(value).lower()):
+        shutil.rmtree(tmp_path / "smokers", ignore_errors=True)
+        assert open_lake(hive(tmp_path / "smokers", content, "smoker", name), DOMAIN).fingerprint == mark
+    assert open_lake(content.assign(ward=[9, 12, 101] * 20), DOMAIN).fingerprint != mark
+
+
+def test_folders_above_a_lake_are_no_columns(tmp_path: Path) -> None:
+    lake = hive(tmp_path / "copy=2" / "lake", frame(20), "site")
+    expected = ["a", "y", "site"]
+    for source in (lake, [str(lake)], [str(p) for p in lake.iterdir()], f"{lake}/*/*.parquet", lake.as_uri()):
+        assert open_lake(source, DOMAIN).schema.names == expected
+    with pytest.raises(DataError, match="column 'site' is missing"):
+        open_lake(f"{lake}/site=north/*.parquet", DOMAIN)
+
+
+def test_rows_are_never_left_out_in_silence(lake: Path) -> None:
+    (lake / "README.txt").write_text("PAR1")
+    (lake / "part-3.parquet").rename(lake / "part-3.PARQUET")
+    assert open_lake(lake, DOMAIN).rows == 300
+    shutil.copy(lake / "part-0.parquet", lake / "part-4")
+    with pytest.raises(DataError, match=r"part-4: is Parquet, but its name does not end in \.parquet"):
+        open_lake(lake, DOMAIN)
+    (lake / "part-4").unlink()
+    (lake / "part-4.parquet").symlink_to(lake / "gone")
+    for source in (lake, f"{lake}/*.parquet"):
+        with pytest.raises(DataError, match=r"part-4\.parquet: is a link to what is not there"):
+            open_lake(source, DOMAIN)
+
+
+def test_file_addresses_are_taken_whole(lake: Path) -> None:
+    assert open_lake(f"file://{lake}/part-?.parquet", DOMAIN).rows == 300
+    with pytest.raises(DataError, match=r"part-\?\.pq: no Parquet file found"):
+        open_lake(f"file://{lake}/part-?.pq", DOMAIN)
+    with pytest.raises(UsageError, match="file://: names no folder"):
+        open_lake("file://", DOMAIN)
+
+
 def change_last(change: Callable[[pd.DataFrame], pd.DataFrame]) -> Callable[[Path], None]:
     def apply(folder: Path) -> None:
         path = folder / "part-3.parquet"
@@ -229,6 +293,10 @@ def test_files_of_a_list_keep_their_own_signature_names(tmp_path: Path) -> None:
 
 def test_a_file_that_is_reached_twice_is_refused(lake: Path) -> None:
     (lake / "latest.parquet").symlink_to(lake / "part-0.parquet")
+    with pytest.raises(UsageError, match="twice"):
+        open_lake(lake, DOMAIN)
+    (lake / "latest.parquet").unlink()
+    (lake / "latest.parquet").hardlink_to(lake / "part-0.parquet")
     with pytest.raises(UsageError, match="twice"):
         open_lake(lake, DOMAIN)
     (lake / "latest.parquet").unlink()
