@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,11 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs as pafs
 
-from daskrado.domain import CategoricalColumn, Domain, NumericColumn
+from daskrado.domain import Domain
 from daskrado.encoding import needed_columns, type_problem
 from daskrado.errors import DataError, UsageError
 from daskrado.lake.files import LakeFile, find_files, first_line
 from daskrado.lake.fingerprint import ColumnFacts, fingerprint
+from daskrado.lake.folder_values import Reader, as_text, folder_readers
 
 _SPLIT_BYTES = 256 << 20  # a file larger than this is read by several tasks
 _LOCAL_BUFFER = 256 << 10  # a column is decoded as it is read, piece by piece; from far away it is fetched whole
@@ -35,7 +36,7 @@ class ParquetPartition:
     rows: int
     size: int
     modified: int
-    hive: tuple[tuple[str, str | None], ...] = ()
+    hive: tuple[tuple[str, Any], ...] = ()
     hive_types: dict[str, pa.DataType] = field(default_factory=dict, hash=False)
 
     @property
@@ -65,8 +66,8 @@ class ParquetPartition:
                     table = file.read_row_group(group, columns=stored, use_threads=False)
                     for name, value in self.hive:
                         if name in columns:
-                            column = pa.repeat(pa.scalar(value, pa.string()), table.num_rows)
-                            table = table.append_column(name, column.cast(self.hive_types[name]))
+                            scalar = pa.scalar(value, self.hive_types[name])
+                            table = table.append_column(name, pa.repeat(scalar, table.num_rows))
                     yield group, table
                     del table  # before the next one is read
         except (pa.ArrowException, OSError) as error:
@@ -127,7 +128,7 @@ def open_lake(
     files = find_files(source)
     columns = needed_columns(domain, label=label, ids=ids) if columns is None else columns
     with ThreadPoolExecutor(8) as pool:
-        footers = list(pool.map(partial(_read_footer, domain), files))
+        footers = list(pool.map(partial(_read_footer, folder_readers(domain, columns)), files))
     problems = [problem for footer in footers for problem in footer_problems(footer, domain, columns)]
     if problems:
         more = f" (and {len(problems) - 3} more)" if len(problems) > 3 else ""
@@ -146,7 +147,7 @@ def open_lake(
 
 def open_files(source: Any, columns: Sequence[str]) -> list[ParquetPartition]:
     """The partitions of Parquet files that need no Domain, each of which must have the columns."""
-    footers = [_read_footer(None, file) for file in find_files(source)]
+    footers = [_read_footer({}, file) for file in find_files(source)]
     for footer in footers:
         for name in columns:
             if name not in footer.schema.names:
@@ -157,7 +158,7 @@ def open_files(source: Any, columns: Sequence[str]) -> list[ParquetPartition]:
 def require_columns(source: Any, columns: Sequence[str]) -> None:
     """Refuse a lake in which some file lacks one of these columns."""
     for file in find_files(source) if columns else ():
-        schema = _read_footer(None, file).schema
+        schema = _read_footer({}, file).schema
         for name in columns:
             if name not in schema.names:
                 raise UsageError(f"{file.path}: there is no column {name!r} to keep")
@@ -166,7 +167,7 @@ def require_columns(source: Any, columns: Sequence[str]) -> None:
 def draft_schema(source: Any) -> pa.Schema:
     """The columns of a lake from its first footer, hive columns included: no row is read."""
     files = find_files(source)
-    return _read_footer(None, files[0]).schema
+    return _read_footer({}, files[0]).schema
 
 
 @dataclass(frozen=True)
@@ -178,6 +179,7 @@ class Footer:
     group_rows: tuple[int, ...]
     group_bytes: tuple[int, ...]
     facts: dict[str, ColumnFacts]
+    hive: tuple[tuple[str, Any], ...] = ()
 
     @property
     def rows(self) -> int:
@@ -202,8 +204,8 @@ class Footer:
             filesystem=self.file.filesystem,
             size=self.file.size,
             modified=self.file.modified,
-            hive=self.file.hive,
-            hive_types={name: self.schema.field(name).type for name, _ in self.file.hive},
+            hive=self.hive,
+            hive_types={name: self.schema.field(name).type for name, _ in self.hive},
         )
         return [
             make(name=self.file.name, row_groups=tuple(batch), rows=sum(self.group_rows[g] for g in batch))
@@ -230,7 +232,7 @@ def footer_problems(footer: Footer, domain: Domain, columns: Sequence[str]) -> l
     return found
 
 
-def _read_footer(domain: Domain | None, file: LakeFile) -> Footer:
+def _read_footer(readers: Mapping[str, Reader], file: LakeFile) -> Footer:
     try:
         with file.filesystem.open_input_file(file.path) as source:
             parquet = pq.ParquetFile(source)
@@ -242,10 +244,16 @@ def _read_footer(domain: Domain | None, file: LakeFile) -> Footer:
     if repeated:
         raise DataError(f"{file.path}: column {repeated[0]!r} is there twice")
     facts = _column_facts(metadata, set(schema.names))
+    hive = []
     for name, value in file.hive:
         if name in schema.names:
             raise DataError(f"{file.path}: column {name!r} is both in the file and in its folder's name")
-        schema = schema.append(pa.field(name, _hive_type(domain, name)))
+        try:
+            kind, meant = readers.get(name, as_text)(value)
+        except (KeyError, ValueError):
+            raise DataError(f"{file.path}: the folder {name}={value} is no value that the Domain allows") from None
+        schema = schema.append(pa.field(name, kind))
+        hive.append((name, meant))
         if metadata.num_rows:
             facts[name] = ColumnFacts.constant(value, metadata.num_rows)
     groups = [metadata.row_group(g) for g in range(metadata.num_row_groups)]
@@ -255,17 +263,8 @@ def _read_footer(domain: Domain | None, file: LakeFile) -> Footer:
         group_rows=tuple(group.num_rows for group in groups),
         group_bytes=tuple(group.total_byte_size for group in groups),
         facts=facts,
+        hive=tuple(hive),
     )
-
-
-def _hive_type(domain: Domain | None, name: str) -> pa.DataType:
-    """A folder's name is text; where the Domain wants a number, it is read as one."""
-    column = domain.columns.get(name) if domain is not None else None
-    if isinstance(column, NumericColumn):
-        return pa.float64()
-    if isinstance(column, CategoricalColumn) and not isinstance(column.values[0], str | bool):
-        return pa.int64()
-    return pa.string()
 
 
 def _column_facts(metadata: pq.FileMetaData, names: set[str]) -> dict[str, ColumnFacts]:

@@ -323,6 +323,53 @@ def test_hive_files_as_a_list_and_numeric_folders(tmp_path: Path) -> None:
     assert open_lake(tmp_path / "years", numeric).fingerprint == open_lake(years, numeric).fingerprint
 
 
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        ({"kind": "boolean"}, [True, False]),
+        ({"kind": "categorical", "values": [1.5, 2.5]}, [1.5, 2.5]),
+        ({"kind": "categorical", "values": [1, 2]}, [1, 2]),
+        ({"kind": "categorical", "values": [True, False]}, [True, False]),
+        ({"kind": "categorical", "values": [1]}, [1, 7]),
+        (None, [1, 0]),
+        (None, [True, False]),
+        (None, [0.5, 1.5]),
+    ],
+)
+def test_folders_carry_whatever_the_domain_allows(tmp_path: Path, column: Any, values: list[Any]) -> None:
+    name = "y" if column is None else "k"
+    label = {"positive": values[0], "negative": values[1]} if column is None else {"positive": 1, "negative": 0}
+    columns = {"a": {"kind": "numeric", "lower": -2, "upper": 2}} | ({} if column is None else {"k": column})
+    domain = parse(Domain, {"label": {"column": "y", **label}, "norm_bound": 1.5, "columns": columns}, "here")
+    content = frame(40).drop(columns="site").assign(**{name: values * 20})
+    tree = hive(tmp_path / "tree", content, name)
+    assert np.array_equal(vector(tree, domain), vector(content, domain))
+
+
+def test_folders_that_mean_nothing_are_refused_by_path_at_the_scan(tmp_path: Path) -> None:
+    columns = {
+        "a": {"kind": "numeric", "lower": -2, "upper": 2},
+        "smoker": {"kind": "boolean"},
+        "ward": {"kind": "categorical", "values": [1, 2], "other": False},
+    }
+    domain = parse(Domain, {"label": DOMAIN.label, "norm_bound": 1.5, "columns": columns}, "here")
+    for column, value in (("a", "x"), ("a", "nan"), ("smoker", "perhaps"), ("y", "7"), ("ward", "x")):
+        content = frame(6).drop(columns="site").assign(smoker=True, ward=1)
+        path = write(tmp_path / column / value / f"{column}={value}" / "p.parquet", content.drop(columns=column))
+        with pytest.raises(
+            DataError, match=f"{path}: the folder {column}={value} is no value that the Domain allows"
+        ):
+            open_lake(path.parent.parent, domain)
+
+
+def test_a_folder_that_is_no_declared_number_is_other(tmp_path: Path) -> None:
+    wards = {"kind": "categorical", "values": [1, 2]}
+    domain = parse(Domain, {"label": DOMAIN.label, "norm_bound": 1.5, "columns": {"ward": wards}}, "here")
+    content = frame(40).assign(ward=[1, 7] * 20)
+    tree = hive(tmp_path / "tree", content, "ward", lambda ward: "x" if ward == 7 else str(ward))
+    assert np.array_equal(vector(tree, domain), vector(content, domain))
+
+
 def test_a_folder_with_brackets_in_its_name_is_a_folder(tmp_path: Path) -> None:
     write(tmp_path / "la[k]e" / "p.parquet", frame(20))
     assert open_lake(tmp_path / "la[k]e", DOMAIN).rows == 20
