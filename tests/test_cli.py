@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
@@ -119,6 +121,7 @@ def test_a_draft_domain_holds_schema_facts_only(shell: Shell) -> None:
     shell("make-lake", "lake", "--rows", 500, "--partitions", 2)
     assert shell("describe", "lake", "--label", "readmitted", "--out", "d.yaml") == 0
     draft = yaml.safe_load(Path("d.yaml").read_text())
+    assert f"d.yaml: {Path('d.yaml').read_text().count(chr(39) + '...' + chr(39))} facts to fill in" in shell.out
     assert draft["columns"]["age"] == {"kind": "numeric", "lower": "...", "upper": "..."}
     assert draft["columns"]["ward"] == {"kind": "categorical", "values": "..."}
     assert draft["columns"]["smoker"] == {"kind": "boolean"}
@@ -127,6 +130,21 @@ def test_a_draft_domain_holds_schema_facts_only(shell: Shell) -> None:
     shell.fails(
         2, "--label nope: the lake has no such column", "describe", "lake", "--label", "nope", "--out", "e.yaml"
     )
+    odd = pa.table({"y": [1], "a\nb: [\x85": pa.array([[1]])})
+    pq.write_table(odd, "odd.parquet")
+    assert shell("describe", "odd.parquet", "--label", "y", "--out", "odd.yaml") == 0
+    assert yaml.safe_load(Path("odd.yaml").read_text())["columns"] == {}
+    Path("ledger").write_bytes(b"SQLite format 3\0" + bytes(99))
+    Path("link.yaml").symlink_to("d.yaml")
+    write = ("describe", "lake", "--label", "readmitted", "--overwrite", "--out")
+    for target, message in (
+        ("none/d.yaml", "none/d.yaml: cannot be written, since"),
+        ("/dev/null", "/dev/null: exists and is not a plain file"),
+        ("link.yaml", "link.yaml: exists and is not a plain file"),
+        ("ledger", "ledger: is not a text file; it is not overwritten"),
+    ):
+        shell.fails(2, message, *write, target)
+    assert shell(*write, "d.yaml") == 0
     shell.fails(1, "nowhere: no such file or directory", "describe", "nowhere", "--label", "y", "--out", "e.yaml")
 
 
@@ -183,7 +201,11 @@ def test_mistakes_on_the_command_line_are_one_line(shell: Shell, clinic: Clinic)
     shell.fails(2, "No such option", "run", pipeline, "--fast")
     shell.fails(2, "give --workers or --cluster, not both", "run", pipeline, "--workers", 2, "--cluster", "x.yaml")
     shell.fails(2, "--workers must be 0", "run", pipeline, "--workers", -1)
-    shell.fails(2, "--rows must be at least 1, got 0", "make-lake", "l", "--rows", 0)
+    shell.fails(2, "--rows must be between 1 and 1,000,000,000,000, got 0", "make-lake", "l", "--rows", 0)
+    shell.fails(2, "--rows must be between 1 and", "make-lake", "l", "--rows", 99999999999999999999)
+    Path("l.yaml").write_text("mine")
+    shell.fails(2, "l.yaml: exists; choose another or pass --overwrite", "make-lake", "l", "--rows", 30)
+    assert (Path("l.yaml").read_text(), Path("l").exists()) == ("mine", False)
     shell.fails(2, "--partitions 9 is more than --rows 3", "make-lake", "l", "--rows", 3, "--partitions", 9)
     shell.fails(2, "epsilon must be", "ledger", "limit", "d", "--relation", "add_remove", "--epsilon", "-1")
     shell.fails(2, "epsilon must be", "ledger", "limit", "d", "--relation", "add_remove", "--epsilon", "nan")

@@ -29,12 +29,11 @@ def make_lake(path: Path, rows: int, features: int, partitions: int, seed: int, 
 @click.option("--overwrite", is_flag=True)
 def describe(lake: str, label: str, out: Path, overwrite: bool) -> None:
     """Draft a domain file from Parquet schemas; bounds and categories are left to fill in."""
-    from daskrado.errors import UsageError
     from daskrado.lake.describe import describe as draft
+    from daskrado.lake.publish import check_free_text
     from daskrado.models import write_text
 
-    if out.exists() and not overwrite:
-        raise UsageError(f"{out}: exists; choose another or pass --overwrite")
-    text = draft(lake, label)
+    check_free_text(out, overwrite=overwrite)
+    text, left = draft(lake, label)
     write_text(out, text)
-    click.echo(f"{out}: {text.count(chr(34) + '...' + chr(34)) + text.count(': ...')} facts to fill in (marked ...)")
+    click.echo(f"{out}: {left} facts to fill in (marked ...)")

@@ -18,8 +18,8 @@ _HEADER = """\
 """
 
 
-def describe(source: Any, label: str) -> str:
-    """The draft as YAML text. It does not validate until every ``...`` is filled in."""
+def describe(source: Any, label: str) -> tuple[str, int]:
+    """The draft as YAML text, and how many facts it leaves open; it does not validate until all are filled in."""
     schema = draft_schema(source)
     if label not in schema.names:
         raise UsageError(f"--label {label}: the lake has no such column; it has {', '.join(schema.names)}")
@@ -30,7 +30,7 @@ def describe(source: Any, label: str) -> str:
             continue
         draft = _draft(field.type)
         if draft is None:
-            skipped.append(f"# skipped: {field.name} is {field.type}\n")
+            skipped.append(f"# skipped: {_one_line(field.name)} is {_one_line(str(field.type))}\n")
         else:
             columns[field.name] = draft
     content = {
@@ -39,7 +39,14 @@ def describe(source: Any, label: str) -> str:
         "intercept": 1.0,
         "columns": columns,
     }
-    return _HEADER + "".join(skipped) + yaml.safe_dump(content, sort_keys=False, default_flow_style=False)
+    left = 3 + sum(value == "..." for draft in columns.values() for value in draft.values())
+    draft_text = yaml.safe_dump(content, sort_keys=False, default_flow_style=False)
+    return _HEADER + "".join(skipped) + draft_text, left
+
+
+def _one_line(text: str) -> str:
+    """A name as a comment can hold it: YAML has several line ends, and characters that it never takes."""
+    return text if text.isprintable() else repr(text)
 
 
 def _draft(kind: pa.DataType) -> dict[str, Any] | None:

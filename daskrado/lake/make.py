@@ -16,11 +16,13 @@ import yaml
 
 from daskrado.errors import UsageError
 from daskrado.lake.ownership import by_columns
-from daskrado.lake.publish import new_folder
+from daskrado.lake.publish import check_free_text, new_folder
+from daskrado.models import write_text
 
 _BLOCK = 8192
 _ROW_GROUP = 1 << 17
 NAMED = 12
+_MOST = 10**12  # rows are counted exactly, also in floating point
 _by_making = by_columns(("patient_id", "site"), ("readmitted",))
 
 _COLUMNS: dict[str, dict[str, Any]] = {
@@ -58,20 +60,25 @@ def make_lake(
     path: str | Path, *, rows: int, features: int, partitions: int, seed: int, overwrite: bool = False
 ) -> Path:
     """Write ``partitions`` Parquet files under ``path`` and the Domain beside it; returns the Domain's path."""
-    for name, value, least in (("rows", rows, 1), ("features", features, 1), ("partitions", partitions, 1)):
-        if value < least:
-            raise UsageError(f"--{name} must be at least {least}, got {value}")
+    for name, value, most in (
+        ("rows", rows, _MOST),
+        ("features", features, 10_000),
+        ("partitions", partitions, 10**5),
+    ):
+        if not 1 <= value <= most:
+            raise UsageError(f"--{name} must be between 1 and {most:,}, got {value}")
     if partitions > rows:
         raise UsageError(f"--partitions {partitions} is more than --rows {rows}")
+    domain_path = Path(f"{os.fspath(path).rstrip('/')}.yaml")
+    if os.path.lexists(domain_path):
+        check_free_text(domain_path, overwrite=overwrite)
     with new_folder(path, overwrite=overwrite, own=_by_making) as folder:
         edges = np.linspace(0, rows, partitions + 1).astype(int)
         for number in range(partitions):
             _write_part(
                 folder / f"part-{number:05d}.parquet", int(edges[number]), int(edges[number + 1]), features, seed
             )
-        text = yaml.safe_dump(domain_content(features), sort_keys=False)
-        domain_path = Path(f"{os.fspath(path).rstrip('/')}.yaml")
-        domain_path.write_text(text, encoding="utf-8")
+        write_text(domain_path, yaml.safe_dump(domain_content(features), sort_keys=False))
     return domain_path
 
 

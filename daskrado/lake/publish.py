@@ -52,6 +52,27 @@ def check_free(path: str | Path, *, overwrite: bool, own: Own = by_a_run, readin
         raise UsageError(f"{target}: was not written by this command ({reason}); it is not overwritten")
 
 
+def check_free_text(path: str | Path, *, overwrite: bool) -> None:
+    """Refuse a text file that exists, unless it may be replaced: a plain one, no device, link or database."""
+    target = Path(path)
+    if not os.path.lexists(target):
+        above = target.absolute().parent
+        if not above.is_dir() or not os.access(above, os.W_OK):
+            raise UsageError(f"{target}: cannot be written, since {above} is not a folder that can be written to")
+        return
+    if target.is_symlink() or not target.is_file():
+        raise UsageError(f"{target}: exists and is not a plain file")
+    if not overwrite:
+        raise UsageError(f"{target}: exists; choose another or pass --overwrite")
+    try:
+        with target.open("rb") as file:
+            binary = b"\0" in file.read(4096)
+    except OSError as error:
+        raise UsageError(f"{target}: cannot be read ({error.strerror}); it is not overwritten") from error
+    if binary:
+        raise UsageError(f"{target}: is not a text file; it is not overwritten")
+
+
 @contextlib.contextmanager
 def new_folder(
     path: str | Path, *, overwrite: bool = False, own: Own = by_a_run, reading: Sequence[Any] = ()
