@@ -22,7 +22,7 @@ from daskrado.models import write_text
 _BLOCK = 8192
 _ROW_GROUP = 1 << 17
 NAMED = 12
-_MOST = 10**12  # rows are counted exactly, also in floating point
+_MOST = {"rows": 10**12, "features": 10**4, "partitions": 10**5}
 _by_making = by_columns(("patient_id", "site"), ("readmitted",))
 
 _COLUMNS: dict[str, dict[str, Any]] = {
@@ -60,11 +60,9 @@ def make_lake(
     path: str | Path, *, rows: int, features: int, partitions: int, seed: int, overwrite: bool = False
 ) -> Path:
     """Write ``partitions`` Parquet files under ``path`` and the Domain beside it; returns the Domain's path."""
-    for name, value, most in (
-        ("rows", rows, _MOST),
-        ("features", features, 10_000),
-        ("partitions", partitions, 10**5),
-    ):
+    given = {"rows": rows, "features": features, "partitions": partitions}
+    for name, value in given.items():
+        most = _MOST[name]
         if not 1 <= value <= most:
             raise UsageError(f"--{name} must be between 1 and {most:,}, got {value}")
     if partitions > rows:
