@@ -122,7 +122,11 @@ class CategoricalColumn(_Column):
 
     @model_validator(mode="after")
     def _fill_known(self) -> CategoricalColumn:
-        if self.fill is not None and not self.other and self.fill not in self.values:
+        if self.fill is None:
+            return self
+        if not all(isinstance(self.fill, kind) == isinstance(self.values[0], kind) for kind in (bool, str)):
+            raise ValueError(f"fill {self.fill!r} is of another type than the values {list(self.values)}")
+        if not self.other and self.fill not in self.values:
             raise ValueError(f"fill {self.fill!r} is not one of the values {list(self.values)}")
         return self
 

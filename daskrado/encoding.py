@@ -51,6 +51,15 @@ def value_set(values: Iterable[Scalar], kind: pa.DataType) -> pa.Array | None:
         return None
 
 
+def places(data: pa.Array | pa.ChunkedArray, values: pa.Array) -> Any:
+    """Each item's place in ``values``, null for none. For Arrow -0.0 is another number than 0.0; not here."""
+    if pa.types.is_float16(data.type):  # Arrow cannot look these up
+        data, values = data.cast(pa.float32()), values.cast(pa.float32())
+    if pa.types.is_floating(data.type):
+        data, values = (pc.add(numbers, pa.scalar(0.0, data.type)) for numbers in (data, values))
+    return pc.index_in(data, value_set=values)
+
+
 def type_problem(domain: Domain, name: str, kind: pa.DataType) -> str | None:
     """Why a column of this Arrow type does not fit the Domain; None if it does."""
     if pa.types.is_null(kind):
@@ -294,7 +303,7 @@ def _categorical(out: EncodedTable, name: str, column: CategoricalColumn, data: 
         if wanted is None:
             out.problems.append(Problem(name, f"is {data.type}, but the Domain's values are {values}"))
             return
-        found = pc.index_in(data, value_set=wanted)
+        found = places(data, wanted)
         index = _to_numpy(found.fill_null(-1)).astype(np.int32)
     if data.null_count:
         index[out._nulls[name]] = values.index(column.fill) if column.fill in values else -1
@@ -318,7 +327,7 @@ def encode_groups(
     if wanted is None:
         out.problems.append(Problem(column, f"is {flat.type}, but the groups are {list(values)[:5]}"))
         return
-    index = pc.index_in(flat, value_set=wanted)
+    index = places(flat, wanted)
     if optional:
         index = pc.if_else(flat.is_null(), pa.scalar(-1, index.type), index)
     if index.null_count:
@@ -343,7 +352,7 @@ def _labels(out: EncodedTable, data: pa.Array, missing: bool) -> NDArray[np.int8
         return np.zeros(0, dtype=np.int8)
     if pa.types.is_boolean(data.type) and not data.null_count:
         return np.where(_to_numpy(data) == label.positive, np.int8(1), np.int8(-1))
-    index = pc.index_in(data, value_set=wanted)
+    index = places(data, wanted)
     if index.null_count:
         out.problems.append(Problem(label.column, f"label outside {pair}"))
         return np.zeros(0, dtype=np.int8)

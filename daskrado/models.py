@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import math
 import os
 import tempfile
 from dataclasses import dataclass, field
@@ -16,11 +14,12 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from daskrado.domain import BooleanColumn, CategoricalColumn, Column, Domain, NumericColumn, Scalar, parse
+from daskrado.domain import Domain, parse
 from daskrado.encoding import encode_table, needed_columns, type_problem
 from daskrado.errors import DataError, UsageError
 from daskrado.kernels import frequencies
 from daskrado.lattice import row_norms
+from daskrado.model_sql import select_margins
 from daskrado.statement import PrivacyStatement
 
 SCHEMA = "daskrado.model/1"
@@ -142,29 +141,9 @@ class LinearModel:
     def sql(self, table: str = "lake", *, keep: tuple[str, ...] = ()) -> str:
         """A SELECT that gives the same margins, in standard SQL (checked in DuckDB and SQLite).
 
-        Columns with the null policy "error" must hold no nulls: their rows get a null margin.
+        A row that predict refuses gets a null margin: a null, NaN, infinity or value that the Domain does not allow.
         """
-        if self.domain.kernel is not None:
-            raise UsageError("a kernel model has no short SQL; score the lake with daskrado predict")
-        features: list[str] = []
-        for name, column in self.domain.columns.items():
-            features += _column_sql(name, column)
-        if self.domain.intercept:
-            features.append(_number(self.domain.intercept))
-        prefix = "f"
-        while any(name.lower().startswith(prefix) for name in keep):
-            prefix = f"_{prefix}"
-        aliases = [f"{prefix}{i}" for i in range(len(features))]
-        inner = ", ".join(f"{text} AS {alias}" for text, alias in zip(features, aliases, strict=True))
-        dot = " + ".join(f"{_number(w)} * {alias}" for w, alias in zip(self.weights, aliases, strict=True))
-        square = " + ".join(f"{alias} * {alias}" for alias in aliases)
-        bound = _number(self.domain.norm_bound)
-        kept = "".join(f"{_name(c)}, " for c in keep)
-        return (
-            f"SELECT {kept}({dot}) * CASE WHEN {square} > {bound} * {bound} "
-            f"THEN {bound} / SQRT({square}) ELSE 1.0 END AS margin\n"
-            f"FROM (SELECT {kept}{inner} FROM {_name(table)}) AS encoded"
-        )
+        return select_margins(self.domain, self.weights.tolist(), table, keep)
 
 
 def _frequencies(domain: Domain) -> list[list[float]]:
@@ -172,54 +151,6 @@ def _frequencies(domain: Domain) -> list[list[float]]:
     assert domain.kernel is not None
     whole, bits = frequencies(domain.kernel, len(domain.column_features))
     return np.ldexp(whole, -bits).tolist()  # type: ignore[no-any-return]
-
-
-def _column_sql(name: str, column: Column) -> list[str]:
-    value, null = _name(name), []
-    if column.fill is not None:
-        null = [f"CASE WHEN {_name(name)} IS NULL THEN 1.0 ELSE 0.0 END"]
-        value = f"COALESCE({value}, {_literal(column.fill)})"
-    if isinstance(column, BooleanColumn):
-        return [f"CASE WHEN {value} THEN 1.0 WHEN NOT {value} THEN -1.0 END", *null]
-    if isinstance(column, CategoricalColumn):
-        tests = [f"{value} = {_literal(v)}" for v in column.values]
-        if column.other:
-            tests.append(f"{value} NOT IN ({', '.join(_literal(v) for v in column.values)})")
-        return [_hit(value, test) for test in tests] + null
-    if column.bins is not None:
-        inner = [f"{value} >= {_number(a)} AND {value} < {_number(b)}" for a, b in itertools.pairwise(column.bins)]
-        tests = [f"{value} < {_number(column.bins[0])}", *inner, f"{value} >= {_number(column.bins[-1])}"]
-        return [_hit(value, test) for test in tests] + null
-    return [_scaled_sql(value, column), *null]
-
-
-def _hit(value: str, test: str) -> str:
-    """1 where the test holds and 0 elsewhere; a null that the Domain does not allow makes the margin null."""
-    return f"CASE WHEN {value} IS NULL THEN NULL WHEN {test} THEN 1.0 ELSE 0.0 END"
-
-
-def _scaled_sql(value: str, column: NumericColumn) -> str:
-    lower, upper = _number(column.lower), _number(column.upper)
-    clipped = f"CASE WHEN {value} < {lower} THEN {lower} WHEN {value} > {upper} THEN {upper} ELSE {value} END"
-    if column.transform == "log1p":
-        low, high = math.log1p(column.lower), math.log1p(column.upper)
-        return f"2.0 * (LN(1.0 + {clipped}) - {_number(low)}) / {_number(high - low)} - 1.0"
-    return f"2.0 * ({clipped} - {lower}) / {_number(column.upper - column.lower)} - 1.0"
-
-
-def _number(value: float) -> str:
-    """A literal that SQL engines read as a double, not as a decimal that they would round."""
-    return f"{float(value):.17e}"
-
-
-def _name(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _literal(value: Scalar) -> str:
-    if isinstance(value, bool):
-        return "TRUE" if value else "FALSE"
-    return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else repr(value)
 
 
 def write_text(path: str | Path, text: str) -> None:

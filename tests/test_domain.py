@@ -98,6 +98,7 @@ def test_the_digest_depends_on_every_fact_and_not_on_the_order_of_keys() -> None
         ("columns.ward.values", ["a", 1], "mixes types"),
         ("columns.ward.values", [], "columns.ward.values"),
         ("columns.sex.nulls", {"fill": "X"}, "not one of the values"),
+        ("columns.sex.nulls", {"fill": 3}, "fill 3 is of another type than the values"),
         ("columns.smoker.nulls", {"fill": 1}, "true or false"),
         ("columns.y", {"kind": "boolean"}, "both the label and a feature"),
         ("columns.who", {"kind": "boolean"}, "also a feature"),

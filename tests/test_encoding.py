@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from daskrado.domain import Domain, parse
-from daskrado.encoding import encode_table, type_problem
+from daskrado.encoding import encode_groups, encode_table, type_problem
 
 DOMAIN = parse(
     Domain,
@@ -141,3 +141,22 @@ def test_one_null_in_a_file_does_not_change_how_other_rows_are_encoded() -> None
             table = encode_table(domain, pa.table({"t": column, "y": [1] * len(column)}))
             blocks.append(table.block(0, table.length, np.empty((table.length, domain.width), order="F")))
         assert np.array_equal(blocks[0], blocks[1][:-1])
+
+
+@pytest.mark.parametrize("kind", [pa.float16(), pa.float32(), pa.float64()])
+def test_minus_zero_is_zero_among_categories_labels_and_groups(kind: pa.DataType) -> None:
+    domain = parse(
+        Domain,
+        {
+            "label": {"column": "y", "positive": 0.0, "negative": 1.0},
+            "norm_bound": 1.0,
+            "columns": {"c": {"kind": "categorical", "values": [0.5, 0.0], "other": False}},
+        },
+        "here",
+    )
+    numbers = pa.array(np.array([-0.0, 0.0, -0.0]), pa.float64()).cast(kind)
+    encoded = encode_table(domain, pa.table({"c": numbers, "y": numbers}))
+    encode_groups(encoded, pa.chunked_array([numbers]), "g", [0.25, 0.0])
+    assert not encoded.problems
+    assert encoded.labels.tolist() == encoded.groups.tolist() == [1, 1, 1]
+    assert encoded.block(0, 3, np.empty((3, 3), order="F"))[:, :2].tolist() == [[0, 1]] * 3

@@ -10,6 +10,7 @@ from pathlib import Path
 import duckdb
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from daskrado.domain import Domain, parse
@@ -67,6 +68,86 @@ def test_sql_gives_the_same_margins_in_sqlite(clinic_model: tuple[pd.DataFrame, 
         got = [row[1] for row in connection.execute(model.sql(keep=("patient_id",)) + " ORDER BY patient_id")]
     connection.close()
     assert got == pytest.approx(model.margins(frame).tolist(), abs=1e-12)
+
+
+def small_model(columns: dict[str, object], seed: int = 0, **more: object) -> LinearModel:
+    label = {"column": "y", "positive": 1, "negative": 0}
+    domain = parse(Domain, {"label": label, "norm_bound": 2.0, "columns": columns, **more}, "here")
+    return LinearModel(domain, np.random.default_rng(seed).normal(size=domain.width), NONE, "random")
+
+
+def both_engines(model: LinearModel, table: pa.Table) -> list[list[float | None]]:
+    with duckdb.connect() as connection:
+        connection.register("lake", table)
+        duck = [row[0] for row in connection.execute(model.sql()).fetchall()]
+    connection = sqlite3.connect(":memory:")
+    try:
+        connection.execute(f"CREATE TABLE lake ({', '.join(table.column_names)})")
+        marks, rows = ", ".join("?" * table.num_columns), zip(*table.to_pydict().values(), strict=True)
+        connection.executemany(f"INSERT INTO lake VALUES ({marks})", rows)
+        return [duck, [row[0] for row in connection.execute(model.sql())]]
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "refused"),
+    [
+        ({"kind": "categorical", "values": ["a", "b"], "other": False}, ["a", "b"], ["z", None]),
+        ({"kind": "categorical", "values": ["a", "b"]}, ["a", "b", "z"], [None]),
+        ({"kind": "categorical", "values": [0.0, 1.0], "other": False}, [0.0, -0.0, 1.0], [2.0]),
+        ({"kind": "categorical", "values": [0.0, 0.1], "nulls": {"fill": 1}}, [-0.0, 0.1, 7.0, None], []),
+        ({"kind": "numeric", "lower": -1, "upper": 3}, [-9.0, 0.2, 1e300], [np.inf, -np.inf, np.nan]),
+        ({"kind": "numeric", "lower": 0, "upper": 3, "bins": [1, 2]}, [-9, 1, 1.5, 2, 9], [np.inf, -np.inf, np.nan]),
+        (
+            {"kind": "numeric", "lower": 0, "upper": 9, "transform": "log1p"},
+            [-4, 0.0, 1e-9, 2, 99],
+            [-np.inf, np.inf],
+        ),
+        (
+            {"kind": "numeric", "lower": 0, "upper": 1, "transform": "log1p"},
+            [-4, 0.0, 1e-9, 0.9, 2],
+            [np.inf, np.nan],
+        ),
+        ({"kind": "numeric", "lower": 0, "upper": 1e-10, "transform": "log1p"}, [1e-12, 9e-11, 3e-10], [np.nan]),
+        ({"kind": "numeric", "lower": 1e-18, "upper": 1e-17, "transform": "log1p"}, [0, 2e-18, 9e-18], [None]),
+        ({"kind": "numeric", "lower": 0, "upper": 1, "nulls": {"fill": 0.1}}, [0.3, None], [np.inf]),
+    ],
+)
+def test_sql_scores_what_predict_scores_and_gives_null_where_it_refuses(
+    column: dict[str, object], values: list, refused: list
+) -> None:
+    model = small_model({"v": column, "w": {"kind": "boolean"}})
+    kind = pa.string() if "a" in values else pa.float64()
+    table = pa.table({"v": pa.array(values, kind), "w": [True] * len(values)})
+    expected = model.margins(table).tolist()
+    for margins in both_engines(model, table):
+        assert margins == pytest.approx(expected, abs=1e-12)
+    for value in refused:
+        row = pa.table({"v": pa.array([value], kind), "w": [True]})
+        with pytest.raises(DataError):
+            model.margins(row)
+        assert both_engines(model, row) == [[None], [None]]
+
+
+def test_sql_has_room_for_thousands_of_features() -> None:
+    flags = {f"b{i}": {"kind": "boolean"} for i in range(1100)}
+    model = small_model({"c": {"kind": "categorical", "values": list(range(3000))}, **flags})
+    table = pa.table({"c": [0, 2999, 7777], **{name: [True, False, i % 3 > 0] for i, name in enumerate(flags)}})
+    expected = model.margins(table).tolist()
+    for margins in both_engines(model, table):
+        assert margins == pytest.approx(expected, abs=1e-12)
+
+
+def test_names_that_sql_would_mix_up_are_refused() -> None:
+    number = {"kind": "numeric", "lower": 0, "upper": 1}
+    with pytest.raises(UsageError, match="'Age' and 'age' are one name in SQL"):
+        small_model({"Age": number, "age": number}).sql()
+    with pytest.raises(UsageError, match="'AGE' and 'age' are one name in SQL"):
+        small_model({"age": number}).sql(keep=("AGE",))
+    with pytest.raises(UsageError, match="--keep Margin: the SELECT gives"):
+        small_model({"age": number}).sql(keep=("Margin",))
+    assert small_model({"age": number}).sql(keep=("age", "age")).startswith('SELECT "age", (')
 
 
 def test_names_and_values_are_quoted_in_sql() -> None:

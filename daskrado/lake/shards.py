@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from daskrado.domain import Domain, Scalar
-from daskrado.encoding import Problem, encode_table, needed_columns, value_set
+from daskrado.encoding import Problem, encode_table, needed_columns, places, value_set
 from daskrado.errors import DataError, UsageError
 from daskrado.lake.seeds import SignatureKey, record_seeds
 from daskrado.lattice import row_norms
@@ -138,7 +137,7 @@ def _class_indices(
     if wanted is None:
         problems.append(Problem(name, f"is {column.type}, but the classes are {list(classes)}"))
         return np.zeros(0, dtype=np.int64)
-    index = pc.index_in(column, value_set=wanted)
+    index = places(column, wanted)
     if index.null_count:
         problems.append(Problem(name, f"label outside {list(classes)}"))
         return np.zeros(0, dtype=np.int64)
