@@ -24,6 +24,7 @@ from daskrado.statement import PrivacyStatement
 
 SCHEMA = "daskrado.model/1"
 _CHUNK_ROWS = 16_384  # encoded rows held at once
+_LARGEST = float(np.finfo(np.float64).max)
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,8 @@ class LinearModel:
             content = json.loads(text)
         except ValueError as error:
             raise UsageError(f"{where}: is not JSON ({error})") from error
+        except RecursionError as error:
+            raise UsageError(f"{where}: is no model (its brackets are nested too deeply)") from error
         if not isinstance(content, dict) or content.get("schema") != SCHEMA:
             found = content.get("schema") if isinstance(content, dict) else None
             raise UsageError(f"{where}: schema is {found!r}, this version reads {SCHEMA!r}")
@@ -119,14 +122,23 @@ class LinearModel:
         weights = content["weights"]
         if not isinstance(weights, dict) or tuple(weights) != domain.feature_names:
             raise UsageError(f"{where}: weights do not name the Domain's features in order")
-        if not all(isinstance(w, int | float) for w in weights.values()):
-            raise UsageError(f"{where}: weights must be numbers")
+        for name, weight in weights.items():
+            if isinstance(weight, bool) or not isinstance(weight, int | float) or not abs(weight) <= _LARGEST:
+                raise UsageError(f"{where}: weights must be finite numbers, and that of {name!r} is not")
+        statement = parse(PrivacyStatement, content["privacy"], f"{where}: privacy")
+        if content.get("privacy_in_words", statement.sentence()) != statement.sentence():
+            raise UsageError(f"{where}: privacy_in_words is not what privacy says: {statement.sentence()}")
+        if not isinstance(content["learner"], str):
+            raise UsageError(f"{where}: learner must be a text, got {type(content['learner']).__name__}")
+        details = content.get("details", {})
+        if not isinstance(details, dict):
+            raise UsageError(f"{where}: details must be a mapping of keys, got {type(details).__name__}")
         return cls(
             domain=domain,
             weights=np.array(list(weights.values()), dtype=np.float64),
-            statement=parse(PrivacyStatement, content["privacy"], f"{where}: privacy"),
-            learner=str(content["learner"]),
-            details=dict(content.get("details", {})),
+            statement=statement,
+            learner=content["learner"],
+            details=details,
         )
 
     @classmethod
@@ -136,6 +148,8 @@ class LinearModel:
             text = Path(path).read_text(encoding="utf-8")
         except OSError as error:
             raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
+        except UnicodeDecodeError as error:
+            raise UsageError(f"{path}: is not UTF-8 text") from error
         return cls.from_json(text, str(path))
 
     def sql(self, table: str = "lake", *, keep: tuple[str, ...] = ()) -> str:

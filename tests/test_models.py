@@ -195,7 +195,13 @@ def test_json_round_trip_keeps_every_bit(tmp_path: Path, clinic_model: tuple[pd.
         (lambda c: c.update(schema="daskrado.model/9"), "schema is 'daskrado.model/9'"),
         (lambda c: c.pop("weights"), "key 'weights' is missing"),
         (lambda c: c["weights"].update(extra=1.0), "do not name the Domain's features in order"),
-        (lambda c: c["weights"].update(a="x"), "must be numbers"),
+        *(
+            (lambda c, w=w: c["weights"].update(a=w), "that of 'a' is not")
+            for w in ("x", True, 10**400, np.inf, np.nan)
+        ),
+        (lambda c: c.update(details=[1]), "details must be a mapping of keys, got list"),
+        (lambda c: c.update(learner=None), "learner must be a text"),
+        (lambda c: c.update(privacy_in_words="Private."), "privacy_in_words is not what privacy says: NOT PRIVATE"),
         (lambda c: c["domain"].pop("norm_bound"), "domain: norm_bound: missing"),
         (lambda c: c["privacy"].update(private=True), "a private statement needs relation"),
     ],
@@ -216,6 +222,12 @@ def test_a_spoilt_model_file_is_refused_by_key(
 def test_unusable_models_and_rows_are_refused(tmp_path: Path) -> None:
     (tmp_path / "m.json").write_text("{")
     with pytest.raises(UsageError, match="is not JSON"):
+        LinearModel.load(tmp_path / "m.json")
+    (tmp_path / "m.json").write_text("[" * 100_000)
+    with pytest.raises(UsageError, match=r"m.json: is no model \(its brackets"):
+        LinearModel.load(tmp_path / "m.json")
+    (tmp_path / "m.json").write_bytes(b"\xff\xfe")
+    with pytest.raises(UsageError, match="is not UTF-8 text"):
         LinearModel.load(tmp_path / "m.json")
     with pytest.raises(UsageError, match="cannot be read"):
         LinearModel.load(tmp_path / "none.json")
