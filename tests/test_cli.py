@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -109,7 +111,8 @@ def test_a_first_session(shell: Shell, own_ledger: Path) -> None:
     assert scored["margin"].to_numpy() == pytest.approx(model.margins(lake), abs=1e-12)
     assert (scored["predicted"] == model.predict(lake)).all()
     assert shell("sql", "runs/quickstart/model.json", "--table", "clinic") == 0
-    assert shell.out.startswith("SELECT ")
+    assert shell.out.startswith("-- Differentially private for one patient (")
+    assert shell.out.splitlines()[1].startswith("SELECT ")
     assert shell("ledger", "show") == 0
     assert "clinic under add_remove" in shell.out
     assert "1 spent" in shell.out
@@ -328,6 +331,22 @@ def test_overwriting_replaces_only_what_the_same_command_wrote(shell: Shell, cli
     ):
         assert shell(*words) == 0, shell.err
     assert not Path("ingested/b=2").exists()
+
+
+def test_what_comes_of_a_baseline_says_that_it_is_not_private(shell: Shell, clinic: Clinic) -> None:
+    path, _ = clinic(3000, 3)
+    assert shell("run", save(content(clinic, private=False, protect=None, budget=None))) == 0
+    assert shell("predict", "runs/x/model.json", path, "--out", "s") == 0
+    for scored in Path("s").glob("*.parquet"):
+        assert pq.read_schema(scored).metadata[b"privacy_in_words"].startswith(b"NOT PRIVATE")
+    assert shell("sql", "runs/x/model.json") == 0
+    assert shell.out.startswith("-- NOT PRIVATE")
+    with duckdb.connect() as connection:
+        connection.execute(f"CREATE VIEW lake AS SELECT * FROM '{path}/*.parquet'")
+        assert len(connection.execute(shell.out).fetchall()) == 3000
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+        pd.read_parquet(path).head(5).to_sql("lake", connection, index=False)
+        assert len(connection.execute(shell.out).fetchall()) == 5
 
 
 def test_laplace_publishes_the_delta_it_was_composed_at(shell: Shell, clinic: Clinic) -> None:

@@ -123,7 +123,10 @@ def predict(
 @click.option("--table", default="lake", show_default=True)
 @click.option("--keep", multiple=True, help="A column to select beside the margin (repeatable).")
 def sql(model: Path, table: str, keep: tuple[str, ...]) -> None:
-    """Print a SELECT that gives a model's margins in a database."""
+    """Print a SELECT that gives a model's margins in a database, under a comment that says how private it is."""
     from daskrado.models import LinearModel
 
-    click.echo(LinearModel.load(model).sql(table, keep=keep))
+    loaded = LinearModel.load(model)
+    select = loaded.sql(table, keep=keep)
+    click.echo(f"-- {' '.join(loaded.statement.sentence().split())}")  # a unit of two lines would end the comment
+    click.echo(select)

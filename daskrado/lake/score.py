@@ -33,6 +33,7 @@ def score(
 ) -> int:
     """Write ``margin`` and ``predicted`` for every row, with the ``keep`` columns; returns the number of rows.
 
+    The schema of each file says what the model's privacy is.
     The output is about individual rows of the lake: it is as sensitive as the lake itself.
     """
     lake = open_lake(source, model.domain, label=False)
@@ -69,6 +70,7 @@ def _score_part(model: LinearModel, partition: Any, keep: Sequence[str], path: s
             margins = model.margins(table)
             scored = table.select(list(keep)).append_column("margin", pa.array(margins))
             scored = scored.append_column("predicted", model.labels(margins))
+            scored = scored.replace_schema_metadata({"privacy_in_words": model.statement.sentence()})
             if writer is None:
                 writer = pq.ParquetWriter(path, scored.schema, compression="zstd")
             writer.write_table(scored)
