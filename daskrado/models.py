@@ -50,12 +50,9 @@ class LinearModel:
 
     def margins(self, table: pa.Table | pd.DataFrame) -> NDArray[np.float64]:
         """Signed margin of each row; its sign is the predicted label."""
-        if isinstance(table, pd.DataFrame):
-            wanted = [name for name in needed_columns(self.domain, label=False) if name in table.columns]
-            table = pa.Table.from_pandas(table[wanted], preserve_index=False)
-        for name in needed_columns(self.domain, label=False):
-            if name not in table.column_names:
-                raise DataError(f"column {name!r} is missing")
+        needed = needed_columns(self.domain, label=False)
+        table = _as_arrow(table, needed)
+        for name in needed:
             if (problem := type_problem(self.domain, name, table.schema.field(name).type)) is not None:
                 raise DataError(f"column {name!r} {problem}")
         encoded = encode_table(self.domain, table, label=False)
@@ -158,6 +155,29 @@ class LinearModel:
         A row that predict refuses gets a null margin: a null, NaN, infinity or value that the Domain does not allow.
         """
         return select_margins(self.domain, self.weights.tolist(), table, keep)
+
+
+def _as_arrow(table: pa.Table | pd.DataFrame, needed: list[str]) -> pa.Table:
+    """The needed columns as an Arrow table; no error quotes a cell, as Arrow's own would."""
+    if not isinstance(table, pa.Table | pd.DataFrame):
+        kind = f"{type(table).__module__.partition('.')[0]} {type(table).__name__}"
+        raise UsageError(
+            f"a model scores a pandas DataFrame or an Arrow table, not a {kind}: compute() it first, or score a "
+            "lake of files with daskrado predict"
+        )
+    have = list(table.columns if isinstance(table, pd.DataFrame) else table.column_names)
+    for name in needed:
+        if have.count(name) != 1:
+            raise DataError(f"column {name!r} is {'there twice' if name in have else 'missing'}")
+    if isinstance(table, pa.Table):
+        return table.select(needed)
+    arrays = {}
+    for name in needed:
+        try:
+            arrays[name] = pa.Array.from_pandas(table[name])
+        except (pa.ArrowException, OverflowError):
+            raise DataError(f"column {name!r} holds values of several types") from None
+    return pa.table(arrays)
 
 
 def _frequencies(domain: Domain) -> list[list[float]]:

@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
+import dask.dataframe
 import duckdb
 import numpy as np
 import pandas as pd
@@ -240,6 +241,17 @@ def test_unusable_models_and_rows_are_refused(tmp_path: Path) -> None:
         model.margins(pd.DataFrame({"a": [1.0]}))
     with pytest.raises(DataError, match=r"column 'a' is (large_)?string"):
         model.margins(pd.DataFrame({"a": ["x"], "b": [True]}))
+    with pytest.raises(DataError, match="column 'a' holds values of several types") as caught:
+        model.predict(pd.DataFrame({"a": [1.0, "secretvalue"], "b": [True, False]}))
+    assert caught.value.__cause__ is None
+    for twice in (
+        pa.table([[1.0], [1.0], [True]], names=["a", "a", "b"]),
+        pd.DataFrame([[1, 1, True]], columns=[*"aab"]),
+    ):
+        with pytest.raises(DataError, match="column 'a' is there twice"):
+            model.margins(twice)
+    with pytest.raises(UsageError, match=r"not a dask DataFrame: compute\(\) it first"):
+        model.predict(dask.dataframe.from_pandas(pd.DataFrame({"a": [1.0], "b": [True]}), npartitions=1))
     with pytest.raises(DataError, match="column 'a': NaN or infinite"):
         model.margins(pd.DataFrame({"a": [np.inf, 1.0], "b": [True, True]}))
 
