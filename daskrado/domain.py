@@ -9,10 +9,9 @@ import hashlib
 import itertools
 import json
 import math
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import yaml
 from pydantic import (
@@ -28,7 +27,6 @@ from pydantic import (
 from daskrado.errors import UsageError
 
 Scalar = StrictBool | int | float | str
-_NUMBERS = (int, float, int | None, float | None)
 _LARGEST = 1e100  # bounds beyond this, or narrower than a billionth of their size, cannot be scaled safely
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -43,9 +41,21 @@ class Frozen(BaseModel):
     def _no_truth_for_a_number(cls, content: Any) -> Any:
         """YAML's yes, on and true are not numbers."""
         for name, field in cls.model_fields.items():
-            if field.annotation in _NUMBERS and isinstance(content, Mapping) and isinstance(content.get(name), bool):
-                raise ValueError(f"{name} must be a number, got {content[name]}")
+            given = content.get(name) if isinstance(content, Mapping) else None
+            for item in given if isinstance(given, list | tuple) else [given]:
+                if isinstance(item, bool) and _numbers_only(field.annotation):
+                    raise ValueError(f"{name} must be a number, got {item}")
         return content
+
+
+def _numbers_only(annotation: Any) -> bool:
+    """Whether a key takes numbers, perhaps a list of them, and no truth values."""
+    kinds, found = [annotation], []
+    while kinds:
+        kind = kinds.pop()
+        kinds += get_args(kind)
+        found.append(kind)
+    return bool not in found and (int in found or float in found)
 
 
 class Fill(Frozen):
@@ -260,22 +270,37 @@ def read_yaml(path: str | Path) -> Any:
         raise UsageError(f"{path}: is not UTF-8 text") from error
     except yaml.YAMLError as error:
         raise UsageError(f"{path}: is not valid YAML: {' '.join(str(error).split())}") from error
-    except (TypeError, ValueError, RecursionError) as error:  # a list as a key, a day that is none, endless brackets
-        raise UsageError(f"{path}: is not valid YAML for a configuration ({type(error).__name__})") from error
+    except RecursionError as error:
+        raise UsageError(f"{path}: is no configuration (its brackets are nested too deeply)") from error
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
-    """Safe YAML that refuses a key given twice, where plain YAML would keep the last one."""
+    """Safe YAML that refuses a key given twice, where plain YAML keeps the last one; mistakes name their line."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """Build one value."""
+        try:
+            return super().construct_object(node, deep)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):  # PyYAML lets all of them out
+            raise _mistake("neither a number that fits nor a day that exists", node) from None
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Build one mapping, checking its keys."""
         seen = set()
         for key_node, _ in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                raise _mistake("merge keys (<<) are not supported, write the keys out", key_node)
             key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, Hashable):
+                raise _mistake(f"a {type(key).__name__} as a key", key_node)
             if key in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"key {key!r} given twice", key_node.start_mark)
+                raise _mistake(f"key {key!r} given twice", key_node)
             seen.add(key)
         return super().construct_mapping(node, deep)
+
+
+def _mistake(what: str, node: yaml.Node) -> yaml.YAMLError:
+    return yaml.constructor.ConstructorError(None, None, what, node.start_mark)
 
 
 def parse(model: type[ModelT], content: Any, where: str) -> ModelT:
@@ -287,44 +312,44 @@ def parse(model: type[ModelT], content: Any, where: str) -> ModelT:
     try:
         return model.model_validate(content)
     except ValidationError as error:
-        raise UsageError(f"{where}: " + "; ".join(_explained(error.errors()))) from error
+        raise UsageError(f"{where}: " + "; ".join(_explained(error.errors(), content))) from error
 
 
-_UNION_TAGS = {"numeric", "categorical", "boolean", "Fill", "literal['error']", "bool", "int", "float", "str"}
-
-
-_UNION_TAG = re.compile(r"\[key\]|([a-z-]+)\[.*\]")  # dict[...], function-after[...]: how pydantic calls a branch
-_BRANCHES = {"dict", "list", "tuple", "set", "literal", "union", "nullable", "constrained", "model", "tagged-union"}
-
-
-def _is_tag(part: Any) -> bool:
-    """Whether a part of an error's place is a branch of a union and no key of the user's."""
-    found = _UNION_TAG.fullmatch(str(part))
-    named = found is not None and (found[1] is None or found[1] in _BRANCHES or found[1].startswith("function-"))
-    return named or str(part) in _UNION_TAGS
-
-
-def _explained(problems: Sequence[Any]) -> Iterator[str]:
+def _explained(problems: Sequence[Any], content: Any) -> Iterator[str]:
     """One text for each mistake: of a union, the branch that was meant, else all that is allowed."""
     places = [tuple(problem["loc"]) for problem in problems]
     allowed: dict[tuple[str, str], list[str]] = {}
     for problem, place in zip(problems, places, strict=True):
-        branch = place and _is_tag(place[-1]) and problem["type"].endswith("_type")
-        if not branch:
-            yield _explain(problem)
+        key, at_branch = _key(problem, content)
+        if not (at_branch and problem["type"].endswith("_type")):
+            yield _explain(problem, key)
         elif not any(other[: len(place) - 1] == place[:-1] and len(other) > len(place) for other in places):
             kind = problem["msg"].removeprefix("Input should be ")
-            allowed.setdefault((_key(place), repr(problem["input"])), []).append(kind)
+            allowed.setdefault((key, repr(problem["input"])), []).append(kind)
     for (key, given), kinds in allowed.items():
         yield f"{key}: input should be {' or '.join(dict.fromkeys(kinds))} (got {given})"
 
 
-def _key(place: Sequence[Any]) -> str:
-    return ".".join(str(part) for part in place if not _is_tag(part)) or "file"
+def _key(problem: Any, content: Any) -> tuple[str, bool]:
+    """The user's keys that lead to a mistake, and whether its place ends in a branch of a union instead of a key.
+
+    Pydantic puts the names of branches into the place; no such key is in the content.
+    """
+    keys: list[Any] = []
+    at_branch = False
+    for part in problem["loc"]:
+        try:
+            content, at_branch = content[part], False
+        except (LookupError, TypeError):
+            at_branch = not isinstance(part, int)  # a place in a list that was read from elsewhere
+        if not at_branch:
+            keys.append(part)
+    if problem["type"] == "missing":
+        keys.append(problem["loc"][-1])
+    return ".".join(map(str, keys)) or "file", at_branch
 
 
-def _explain(problem: Any) -> str:
-    key = _key(problem["loc"])
+def _explain(problem: Any, key: str) -> str:
     kind = problem["type"]
     if kind == "missing":
         return f"{key}: missing, and it has no default"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from daskrado.domain import Domain, parse
+from daskrado.domain import Domain, parse, read_yaml
 from daskrado.errors import UsageError
 
 GOOD: dict[str, Any] = {
@@ -93,6 +93,7 @@ def test_the_digest_depends_on_every_fact_and_not_on_the_order_of_keys() -> None
         ("columns.dose.lower", -0.5, "log1p needs lower >= 0"),
         ("columns.visits.bins", [5, 1], "rising list of edges"),
         ("columns.visits.bins", [0, 5], "strictly between"),
+        ("columns.visits.bins", [True, 3], "columns.visits: bins must be a number, got True"),
         ("columns.visits.transform", "log1p", "bins and transform together"),
         ("columns.ward.values", ["a", "b", "a"], "repeats a"),
         ("columns.ward.values", ["a", 1], "mixes types"),
@@ -107,6 +108,7 @@ def test_the_digest_depends_on_every_fact_and_not_on_the_order_of_keys() -> None
         ("label.negative", 0, "differ in type"),
         ("label.column", KeyError, "label.column: missing"),
         ("columns.tuple", {"kind": "numeric", "lower": 0}, "columns.tuple.upper: missing"),
+        ("columns.numeric", {"kind": "numeric", "lower": 0}, "columns.numeric.upper: missing"),
         ("columns.bmi[kg/m2]", {"kind": "numeric", "lower": 0}, "columns.bmi[kg/m2].upper: missing"),
         (
             "label.positive",
@@ -139,6 +141,24 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     bad.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UsageError, match=r"bad\.yaml"):
         Domain.load(bad)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("norm_bound: " + "9" * 5000, "neither a number that fits nor a day that exists in .* line 2.*norm_bound"),
+        ("id: 2024-02-31", "neither a number that fits nor a day that exists in .* line 2.*id: 2024-02-31"),
+        ("id: !!timestamp soon", "neither a number .* line 2"),
+        ("label: {<<: {column: y}}", r"merge keys \(<<\) are not supported, write the keys out in .* line 2"),
+        ("? [a, b]\n: 3", "a list as a key in .* line 2"),
+        ("columns: " + "[" * 5000, "its brackets are nested too deeply"),
+    ],
+)
+def test_what_yaml_allows_and_a_configuration_does_not_is_named(tmp_path: Path, text: str, message: str) -> None:
+    bad = tmp_path / "bad.yaml"
+    bad.write_text(f"# a domain\n{text}\n")
+    with pytest.raises(UsageError, match=rf"bad\.yaml: .*{message}"):
+        read_yaml(bad)
 
 
 def test_yaml_round_trip(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from daskrado.cluster import ClusterConfig
 from daskrado.domain import BooleanColumn, Domain, Frozen, parse
 from daskrado.errors import UsageError
 from daskrado.learners import MeanLearner, MomentsLearner, RadoBoost, RadoMoments, RadoNewton
-from daskrado.privacy.events import MAX_DELTA, MAX_EPSILON
+from daskrado.privacy.events import MAX_DELTA, MAX_EPSILON, MIN_DELTA
 from daskrado.relations import Relation
 from daskrado.runs.iterative import IterativeChoice, TuningChoice, is_iterative
 from daskrado.statistics import BalancedRados, HadamardRados, MeanOperator, Moments, Statistic, UniformRados
@@ -40,6 +40,13 @@ class Budget(Frozen):
 
     epsilon: float = Field(gt=0, le=float(MAX_EPSILON))
     delta: float = Field(default=0.0, ge=0, le=float(MAX_DELTA))
+
+    @field_validator("delta")
+    @classmethod
+    def _in_reach(cls, delta: float) -> float:
+        if 0 < delta < MIN_DELTA:
+            raise ValueError(f"must be 0, or from {float(MIN_DELTA):g} to {float(MAX_DELTA):g}, got {delta}")
+        return delta
 
 
 class LedgerConfig(Frozen):
@@ -76,6 +83,14 @@ class RadoStatistic(Frozen):
     count: int = Field(default=256, ge=2, le=1 << 16)
     bucket_zero: bool = False
     seed: int | None = Field(default=None, ge=0)
+
+    @model_validator(mode="after")
+    def _check(self) -> RadoStatistic:
+        try:
+            self.build(1)
+        except UsageError as error:  # a count that this kind cannot have
+            raise ValueError(str(error)) from error
+        return self
 
     def build(self, width: int) -> Statistic:
         """The statistic for a Domain of this width."""
@@ -166,7 +181,10 @@ def loaded_domain(value: Any) -> Any:
 
 def checked_lake(value: Any) -> Any:
     """Refuse what cannot be a lake's address, list of addresses or frame."""
-    if value is None or isinstance(value, bool | int | float | dict) or (isinstance(value, str) and not value):
+    address = isinstance(value, str | Path) and str(value)
+    listed = isinstance(value, list | tuple) and value and all(isinstance(v, str | Path) and str(v) for v in value)
+    frame = hasattr(value, "columns")
+    if not (address or listed or frame):
         raise ValueError(f"must be an address or a list of addresses, got {value!r}")
     return value
 
@@ -274,6 +292,10 @@ class Pipeline(LakePipeline):
         check_protected(self.private, self.protect, self.budget, "a baseline")
         if self.protect is None or self.budget is None:
             return
+        if self.mechanism == "gaussian" and self.budget.delta == 0:
+            raise ValueError(
+                "gaussian noise needs delta above 0: give budget.delta, or use laplace for a pure guarantee"
+            )
         first = self.ledger.first_limit
         if first is not None and first.delta == 0 and self.budget.delta > 0 and self.mechanism != "laplace":
             raise ValueError("ledger.first_limit needs a delta above 0 to cover gaussian noise")
