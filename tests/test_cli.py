@@ -155,7 +155,11 @@ def test_a_draft_domain_holds_schema_facts_only(shell: Shell) -> None:
     ("changes", "message"),
     [
         ({"colour": 1}, "p.yaml: colour: unknown key"),
-        ({"budget": {"epsilon": 0, "delta": 1e-6}}, "budget.epsilon: input should be greater than 0 (got 0)"),
+        ({"budget": {"epsilon": 0, "delta": 1e-6}}, "budget.epsilon: input should be greater than or equal to 0.0"),
+        (
+            {"budget": {"epsilon": 1e-300}},
+            "p.yaml: budget.epsilon: input should be greater than or equal to 0.000000001",
+        ),
         ({"budget": {"epsilon": -1}}, "budget.epsilon"),
         ({"budget": {"epsilon": float("nan")}}, "budget.epsilon"),
         ({"budget": {"epsilon": 1000.0}}, "budget.epsilon: input should be less than or equal to 50 (got 1000.0)"),

@@ -72,9 +72,11 @@ def teachers_plan(
     """Which mechanism to use: the vote margin and the teachers that each needs. Reads nothing."""
     from daskrado.bounds.teachers import compare, refuse_if_hopeless, rows_per_teacher, theorem_refusals
     from daskrado.privacy.answers import Terms, answering
+    from daskrado.privacy.events import asked_epsilon
     from daskrado.runs.teachers.plan import forecast_lines
 
     chosen = refusals if refusals is not None else theorem_refusals(max(0.0, 1 - agreement), queries)
+    asked_epsilon(epsilon)
     terms = Terms(epsilon, delta, queries, chosen)
     refuse_if_hopeless(answering(compare(terms, count, agreement)[0].name, terms), count, agreement)
     if rows is not None and features is not None:

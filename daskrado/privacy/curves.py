@@ -6,6 +6,7 @@ Every function rounds towards less privacy: an epsilon or a sigma up, a rho down
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -67,6 +68,8 @@ def zcdp_rho(epsilon: Amount, delta: Amount) -> float:
     # Bun and Steinke's conversion rho + 2 sqrt(rho log(1/delta)) is never below the optimal one.
     log_term, goal = -math.log(level), round_down(target)
     low = (goal / (math.sqrt(log_term + goal) + math.sqrt(log_term))) ** 2 * (1 - 1e-9)
+    if low < sys.float_info.min:
+        raise UsageError(f"epsilon {epsilon!s} is too small: its rho leaves floating point")
     high = 2 * low
     while zcdp_epsilon(high, level) <= target:
         low, high = high, 2 * high

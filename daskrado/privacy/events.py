@@ -12,6 +12,7 @@ from daskrado.errors import UsageError
 Amount = int | float | str | Decimal | Fraction
 """A number as people write it. A float means its shortest decimal text: 0.1 is exactly 1/10."""
 
+MIN_EPSILON = Fraction(1, 10**9)  # of what may be asked for; its shares among releases may be smaller
 MAX_EPSILON = Fraction(50)
 MIN_DELTA = Fraction(1, 10**300)  # smaller ones leave floating point
 MAX_DELTA = Fraction(1, 10)
@@ -39,6 +40,14 @@ def exact_epsilon(value: Amount) -> Fraction:
     epsilon = exact(value, "epsilon")
     if not 0 < epsilon <= MAX_EPSILON:
         raise UsageError(f"epsilon must be above 0 and at most {MAX_EPSILON}, got {value!s}")
+    return epsilon
+
+
+def asked_epsilon(value: Amount) -> Fraction:
+    """An epsilon that somebody asks for or allows: from 1e-9, below which noise drowns any lake, to 50."""
+    epsilon = exact(value, "epsilon")
+    if not MIN_EPSILON <= epsilon <= MAX_EPSILON:
+        raise UsageError(f"epsilon must be from {float(MIN_EPSILON):g} to {MAX_EPSILON}, got {value!s}")
     return epsilon
 
 

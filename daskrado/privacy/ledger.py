@@ -29,6 +29,7 @@ from daskrado.privacy.accountant import (
     exact_epsilon,
     largest_pure,
 )
+from daskrado.privacy.events import asked_epsilon
 from daskrado.privacy.ledger_records import Grant, LedgerEntry, LedgerRow, Limit, Remaining, State
 from daskrado.relations import Relation
 
@@ -83,7 +84,7 @@ class Ledger:
     def set_limit(self, dataset: str, relation: Relation | str, epsilon: Amount, delta: Amount) -> Limit:
         """Set what ``dataset`` may spend under ``relation``. Earlier limits stay on record; the latest counts."""
         name, kind = _dataset(dataset), _relation(relation)
-        limit = Limit(exact_epsilon(epsilon), exact_delta(delta, zero=True))
+        limit = Limit(asked_epsilon(epsilon), exact_delta(delta, zero=True))
         values = (name, kind, decimal_text(limit.epsilon), decimal_text(limit.delta), _now())
         with ledger_file.transaction(self._path, self._timeout) as connection:
             connection.execute(
@@ -99,7 +100,7 @@ class Ledger:
         One transaction: a limit that the owner sets at the same moment is never replaced.
         """
         name, kinds = _dataset(dataset), [_relation(relation) for relation in relations]
-        limit = Limit(exact_epsilon(epsilon), exact_delta(delta, zero=True))
+        limit = Limit(asked_epsilon(epsilon), exact_delta(delta, zero=True))
         with ledger_file.transaction(self._path, self._timeout) as connection:
             if connection.execute("SELECT 1 FROM limits WHERE dataset = ?", (name,)).fetchone() is not None:
                 return False

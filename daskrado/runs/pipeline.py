@@ -12,7 +12,7 @@ from daskrado.cluster import ClusterConfig
 from daskrado.domain import BooleanColumn, Domain, Frozen, parse
 from daskrado.errors import UsageError
 from daskrado.learners import MeanLearner, MomentsLearner, RadoBoost, RadoMoments, RadoNewton
-from daskrado.privacy.events import MAX_DELTA, MAX_EPSILON, MIN_DELTA
+from daskrado.privacy.events import MAX_DELTA, MAX_EPSILON, MIN_DELTA, MIN_EPSILON
 from daskrado.relations import Relation
 from daskrado.runs.iterative import IterativeChoice, TuningChoice, is_iterative
 from daskrado.statistics import BalancedRados, HadamardRados, MeanOperator, Moments, Statistic, UniformRados
@@ -38,7 +38,7 @@ class Protect(Frozen):
 class Budget(Frozen):
     """The guarantee asked for; delta 0 asks for a pure one."""
 
-    epsilon: float = Field(gt=0, le=float(MAX_EPSILON))
+    epsilon: float = Field(ge=float(MIN_EPSILON), le=float(MAX_EPSILON))
     delta: float = Field(default=0.0, ge=0, le=float(MAX_DELTA))
 
     @field_validator("delta")

@@ -187,6 +187,12 @@ def test_zcdp_rho_never_exceeds_the_target_and_is_tight(epsilon, delta):
     assert zcdp_epsilon(rho * (1 + 1e-9), delta) > epsilon
 
 
+def test_zcdp_rho_ends_however_small_epsilon_is():
+    assert zcdp_rho(1e-100, 1e-6) > 0
+    with pytest.raises(UsageError, match="epsilon 1e-300 is too small"):
+        zcdp_rho(1e-300, 1e-6)
+
+
 @given(rhos, rhos, deltas)
 def test_zcdp_epsilon_is_monotone(first, second, delta):
     low, high = sorted((first, second))

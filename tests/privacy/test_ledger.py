@@ -81,7 +81,9 @@ def test_limits_are_kept_per_dataset_and_relation_and_the_latest_counts(ledger):
     assert [row["epsilon"] for row in ledger.to_json()["limits"]] == ["0.1", "2.5"]
 
 
-@pytest.mark.parametrize(("epsilon", "delta"), [(0, 0), (-1, 0), (51, 0), ("nan", 0), (1, -1), (1, 0.2), (1, "nan")])
+@pytest.mark.parametrize(
+    ("epsilon", "delta"), [(0, 0), (9e-10, 0), (-1, 0), (51, 0), ("nan", 0), (1, -1), (1, 0.2), (1, "nan")]
+)
 def test_bad_limits_are_refused(ledger, epsilon, delta):
     with pytest.raises(UsageError):
         ledger.set_limit("adult", AR, epsilon, delta)

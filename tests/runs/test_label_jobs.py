@@ -297,7 +297,7 @@ def test_public_mistakes_cost_nothing(lake, tmp_path, own_ledger):
         assert not getattr(told.value, "__notes__", [])
     assert {entry.state for entry in Ledger.open(own_ledger).entries("clinic")} == {"void"}
     for noise in PURE:  # noise above 2^52 grid steps cannot be drawn: nothing is even reserved
-        tiny = {**private, "budget": {"epsilon": 1e-13}}
+        tiny = {**private, "budget": {"epsilon": 1e-9}}
         with pytest.raises(UsageError, match="noise scale"):
             run_labels(labels_job(str(path), domain, noise=noise, **tiny), write=False)
     assert {entry.state for entry in Ledger.open(own_ledger).entries("clinic")} == {"void"}

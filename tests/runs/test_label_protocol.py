@@ -491,7 +491,7 @@ def test_features_that_are_all_zero_cost_the_provider_nothing(world, tmp_path):
             provider.answer(make_request(features, flat, key, alpha=1.0, noise=noise), features)
     assert {entry.state for entry in provider.ledger.entries("labels")} == {"void"}
     with pytest.raises(UsageError, match="noise scale"):
-        provider.answer(request_of(world, alpha=1e-14, noise="l2_gamma"), str(folder / "features"))
+        provider.answer(request_of(world, alpha=1e-9, noise="l2_gamma"), str(folder / "features"))
     assert {entry.state for entry in provider.ledger.entries("labels")} == {"void"}
 
 

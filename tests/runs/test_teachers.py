@@ -171,11 +171,12 @@ def test_plan_command_compares_mechanisms() -> None:
     assert "200.0 rows per teacher for 20 features" in done.output
     assert "the paper's constants prescribe 190,635 teachers" in done.output
     assert done.output.strip().splitlines()[-1].startswith("best        gaussian")
-    with pytest.raises(UsageError, match="hopeless plan"):
-        cli(
-            ["teachers", "plan", "--teachers", "5", "--queries", "1000", "--epsilon", "1", "--delta", "1e-6"],
-            standalone_mode=False,
-        )
+    for epsilon, why in (("1", "hopeless plan"), ("1e-300", "epsilon must be from 1e-09 to 50, got 1e-300")):
+        with pytest.raises(UsageError, match=why):
+            cli(
+                ["teachers", "plan", "--teachers", "5", "--queries", "1000", "--epsilon", epsilon, "--delta", "1e-6"],
+                standalone_mode=False,
+            )
 
 
 def test_the_shipped_pipeline_plans() -> None:

@@ -11,7 +11,7 @@ from daskrado.domain import Frozen, Scalar
 from daskrado.lattice import Lattice
 from daskrado.losses import Loss
 from daskrado.losses_odd import make_odd_loss
-from daskrado.privacy.events import MAX_EPSILON
+from daskrado.privacy.events import MAX_EPSILON, MIN_EPSILON
 from daskrado.relations import Relation
 from daskrado.runs.pipeline import Budget, LakePipeline, LedgerConfig, check_protected
 from daskrado.statistics.base import Groups
@@ -104,7 +104,7 @@ class RandomisedLabels(Frozen):
     """Each label was randomised at its source with this epsilon: nobody here has to be trusted with labels."""
 
     kind: Literal["randomised_response"]
-    epsilon: float = Field(gt=0, le=float(MAX_EPSILON))
+    epsilon: float = Field(ge=float(MIN_EPSILON), le=float(MAX_EPSILON))
 
 
 Supervision = Annotated[FullLabels | MissingLabels | NoisyLabels | RandomisedLabels, Field(discriminator="kind")]

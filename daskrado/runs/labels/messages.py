@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 
 from daskrado.domain import Domain, Frozen, parse
 from daskrado.errors import MessageError, UsageError
-from daskrado.privacy.events import MAX_DELTA, MAX_EPSILON
+from daskrado.privacy.events import MAX_DELTA, MAX_EPSILON, MIN_EPSILON
 from daskrado.runs.labels.config import LossChoice, Noise
 from daskrado.signing import SigningKey, read_signed
 from daskrado.statement import PrivacyStatement
@@ -42,7 +42,7 @@ class Request(Frozen):
     features: FeatureMark
     loss: LossChoice
     noise: Noise
-    alpha: float = Field(gt=0, le=float(MAX_EPSILON))
+    alpha: float = Field(ge=float(MIN_EPSILON), le=float(MAX_EPSILON))
     delta: float = Field(default=0.0, ge=0, le=float(MAX_DELTA))
     lattice_bits: int = Field(ge=4, le=MAX_BITS)
 

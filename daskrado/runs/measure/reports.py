@@ -21,6 +21,7 @@ from daskrado.lake.scan import Lake
 from daskrado.lattice import Lattice
 from daskrado.models import write_text
 from daskrado.privacy.accountant import Event
+from daskrado.privacy.events import MIN_EPSILON
 from daskrado.privacy.local import BinaryResponse, KaryResponse, Response, UnaryEncoding
 from daskrado.privacy.local_numbers import LocalEdges, LocalNumber
 from daskrado.statement import PrivacyStatement
@@ -36,7 +37,7 @@ class LabelReports(Frozen):
     """The label goes through randomised response; all features are published as they are."""
 
     kind: Literal["labels"]
-    epsilon: float | None = Field(default=None, gt=0)
+    epsilon: float | None = Field(default=None, ge=float(MIN_EPSILON))
     keep: float | None = None
 
     @model_validator(mode="after")
@@ -55,7 +56,7 @@ class EdgeReports(Frozen):
     """The whole encoded row times its label, with Gaussian noise on every coordinate."""
 
     kind: Literal["edges"]
-    epsilon: float = Field(gt=0)
+    epsilon: float = Field(ge=float(MIN_EPSILON))
     delta: float = Field(gt=0)
 
     @model_validator(mode="after")
@@ -72,7 +73,7 @@ class ResponseColumn(Frozen):
     """A category, a bin, a boolean or the label, by randomised response."""
 
     kind: Literal["binary", "kary", "unary", "optimised_unary"]
-    epsilon: float = Field(gt=0)
+    epsilon: float = Field(ge=float(MIN_EPSILON))
 
     def mechanism(self, axis: Axis) -> Response:
         """The randomiser of one value."""
@@ -90,7 +91,7 @@ class NumberColumn(Frozen):
     """A number between the Domain's bounds, with Laplace noise, or Gaussian noise where there is a delta."""
 
     kind: Literal["number"]
-    epsilon: float = Field(gt=0)
+    epsilon: float = Field(ge=float(MIN_EPSILON))
     delta: float = Field(default=0.0, ge=0)
 
     def mechanism(self, name: str, column: Any) -> LocalNumber:

@@ -109,7 +109,7 @@ class DpFeatSet(_Set):
 
     kind: Literal["dp_feat"]
     feature: str
-    epsilon: float = Field(gt=0, le=50)
+    epsilon: float = Field(ge=1e-9, le=50)
 
 
 class _Features(_Set):
