@@ -41,7 +41,7 @@ def select_margins(domain: Domain, weights: Sequence[float], table: str, keep: S
             dot.append(f"{_number(next(left))} * {alias}")
             squares.append(alias)
     if domain.intercept:
-        dot.append(_number(next(left) * domain.intercept))
+        dot.append(f"{_number(next(left))} * {_number(domain.intercept)}")
     square = _sum([*squares, _number(one_hots + domain.intercept**2)])
     bound = _number(domain.norm_bound)
     kept = "".join(f"{_name(c)}, " for c in keep)

@@ -140,6 +140,11 @@ def test_sql_has_room_for_thousands_of_features() -> None:
         assert margins == pytest.approx(expected, abs=1e-12)
 
 
+def test_a_huge_intercept_is_written_as_numbers() -> None:
+    model = small_model({"b": {"kind": "boolean"}}, intercept=1e9, norm_bound=1e9)
+    assert " inf" not in LinearModel(model.domain, np.array([0.0, 1e305]), NONE, "huge").sql()
+
+
 def test_names_that_sql_would_mix_up_are_refused() -> None:
     number = {"kind": "numeric", "lower": 0, "upper": 1}
     with pytest.raises(UsageError, match="'Age' and 'age' are one name in SQL"):
