@@ -54,9 +54,11 @@ def find_files(source: Any) -> list[LakeFile]:
 
 def _find(source: Any) -> tuple[str, list[LakeFile]]:
     """The folder that an address is about, and its files."""
-    if not isinstance(source, str | os.PathLike) or "\0" in os.fspath(source):
-        raise UsageError(f"a lake's address must be text, got {source!r}")
+    if not isinstance(source, str | os.PathLike):  # its type only: it may hold rows
+        raise UsageError(f"a lake's address must be text, got {type(source).__name__}")
     address = os.fspath(source)
+    if "\0" in address:
+        raise UsageError(f"a lake's address must not hold a zero byte, got {address!r}")
     if "://" in address:
         filesystem, path = remote(address)
     else:

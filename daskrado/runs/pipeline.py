@@ -185,7 +185,11 @@ def checked_lake(value: Any) -> Any:
     listed = isinstance(value, list | tuple) and value and all(isinstance(v, str | Path) and str(v) for v in value)
     frame = hasattr(value, "columns")
     if not (address or listed or frame):
-        raise ValueError(f"must be an address or a list of addresses, got {value!r}")
+        # Never what it holds: that may be rows.
+        items = sorted({type(v).__name__ for v in value}) if isinstance(value, list | tuple) else []
+        given = f"{type(value).__name__} of {', '.join(items)}" if items else type(value).__name__
+        empty = value is None or (isinstance(value, str | list | tuple | dict) and not value)
+        raise ValueError(f"must be an address or a list of addresses, got {'no address' if empty else given}")
     return value
 
 

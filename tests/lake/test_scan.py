@@ -385,6 +385,10 @@ def test_frames_show_nothing_and_mixed_columns_are_named(tmp_path: Path) -> None
     twice = pd.concat([frame(3), frame(3)[["a"]]], axis=1)
     with pytest.raises(DataError, match="column 'a' is there twice"):
         open_lake(twice, DOMAIN)
+    with pytest.raises(UsageError, match="must be text, got DataFrame"):
+        open_lake([odd], DOMAIN)
+    with pytest.raises(UsageError, match="must not hold a zero byte"):
+        open_lake("a\0b", DOMAIN)
 
 
 def test_a_column_that_is_there_twice_in_a_file_is_named(tmp_path: Path) -> None:

@@ -117,6 +117,23 @@ def test_the_report_sets_values_against_their_own_noise(clinic: Clinic, kind: st
     assert 0.4 < np.sqrt(np.mean((values - exact) ** 2)) / std < 1.8
 
 
+@pytest.mark.parametrize(
+    "misplaced",
+    [
+        lambda frame: {"lake": {"a": frame}},
+        lambda frame: {"lake": [frame]},
+        lambda frame: {"dataset": frame},
+        lambda frame: {"learner": {"kind": "erm", "loss": frame}},
+        lambda frame: {"learner": {"kind": frame}},
+    ],
+)
+def test_a_frame_in_the_wrong_place_is_named_by_its_type_only(clinic: Clinic, misplaced: Any) -> None:
+    path, domain = clinic(100, 1)
+    with pytest.raises(UsageError) as caught:
+        fit(**{"lake": path, "domain": domain, **misplaced(pd.DataFrame({"cell": ["SECRET"]}))})
+    assert "SECRET" not in str(caught.value)
+
+
 def test_feature_flip_needs_a_boolean_feature(clinic: Clinic) -> None:
     path, domain = clinic(3000, 3)
     result = fit(path, domain, relation="feature_flip", feature="smoker")

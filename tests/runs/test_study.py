@@ -524,7 +524,7 @@ def test_other_relations_keep_public_parts_exact(parties: Parties) -> None:
         ({"sites": {"east": "AAAA", "north": None}}, "not 64 bytes"),
         ({"study": "a b"}, "study 'a b'"),
         ({"rounds": 3}, "rounds: unknown key"),
-        ({"learner": {"kind": "gradient"}}, "learner: input tag 'gradient'"),
+        ({"learner": {"kind": "gradient"}}, "learner: kind must be one of 'moments'"),
         (
             {"learner": {"kind": "radoboost"}, "statistic": {"kind": "hadamard_rados", "count": 100}},
             "power of two",
