@@ -7,7 +7,9 @@ import json
 import logging
 import os
 import shutil
+import signal
 from collections.abc import Iterator
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,19 +83,33 @@ def _local(config: ClusterConfig) -> Iterator[Client]:
     # Dask looks, so long after a worker's death, whether it is back, and else gives its nanny up for good. A worker
     # that came back and died again within that look is given up though its nanny is at work: so it never looks.
     patient = {"distributed.deploy.lost-worker-timeout": "10000 days"}
-    with _settings(config), dask.config.set(patient):
-        cluster = LocalCluster(
-            n_workers=config.workers or os.cpu_count() or 1,
-            threads_per_worker=config.threads,
-            memory_limit=config.memory_limit,
-            dashboard_address="127.0.0.1:0",
-            scheduler_kwargs={"dashboard": False},  # no page that shows tasks
-            processes=True,
-            security=_security(config) or (config.require_encryption or None),  # True: certificates made on the spot
-            silence_logs=logging.CRITICAL,
-        )
-        with _client_of(cluster) as client:
-            yield client
+    with _settings(config), dask.config.set(patient), contextlib.ExitStack() as stack:
+        with _deaf_to_ctrl_c():
+            cluster = LocalCluster(
+                n_workers=config.workers or os.cpu_count() or 1,
+                threads_per_worker=config.threads,
+                memory_limit=config.memory_limit,
+                dashboard_address="127.0.0.1:0",
+                scheduler_kwargs={"dashboard": False},  # no page that shows tasks
+                processes=True,
+                security=_security(config) or (config.require_encryption or None),  # True: made on the spot
+                silence_logs=logging.CRITICAL,
+            )
+            client = stack.enter_context(_client_of(cluster))
+        yield client
+
+
+@contextlib.contextmanager
+def _deaf_to_ctrl_c() -> Iterator[None]:
+    """Threads and processes that start in here, and those that they start, never see Ctrl-C: a terminal sends it to
+    all processes at once, and this one alone answers it, by ending the others. Here it waits until the block ends.
+    """
+    resource_tracker.ensure_running()  # started later, it would lift the block in the thread that starts workers
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextlib.contextmanager

@@ -304,17 +304,17 @@ def test_ctrl_c_during_collect_gives_the_grant_back(tmp_path: Path, own_ledger: 
         "--workers",
         workers,
     ]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ)
+    pipes: dict[str, Any] = {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(command, env=os.environ, start_new_session=True, **pipes)
     deadline = time.monotonic() + 60
     while not (own_ledger.exists() and _reserved(own_ledger)):
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does it: workers get it too
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130, (out, err)
-    assert err.strip().splitlines()[-1].startswith("daskrado: error: interrupted")
-    assert "Traceback" not in err
+    assert [line[:28] for line in err.strip().splitlines()] == ["daskrado: error: interrupted"], err
     assert states(own_ledger) == ["void"]
     assert not [p for p in tmp_path.iterdir() if "out" in p.name]
 
