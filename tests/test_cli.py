@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import socket
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -277,6 +279,40 @@ def test_a_scheduler_that_is_not_there_is_given_up_after_the_stated_time(shell: 
         assert time.monotonic() - start < 15
     assert shell("ledger", "show", "--json") == 0
     assert json.loads(shell.out)["entries"] == []
+
+
+@pytest.mark.parametrize(
+    "address", ["tcp://127.0.0.1", "tcp://", "tcp://:8786", "tcp://h:99999", "http://127.0.0.1:80", "foo://bar:1"]
+)
+def test_a_mistyped_scheduler_address_is_one_line_at_once(shell: Shell, clinic: Clinic, address: str) -> None:
+    shell.fails(2, f"HOST:PORT or tls://HOST:PORT, got {address}", "run", save(content(clinic)), "--cluster", address)
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "what answers there is no Dask scheduler"),
+        (b"", "not reachable within 1 s"),
+    ],
+)
+def test_a_port_of_something_else_is_one_line(shell: Shell, clinic: Clinic, answer: bytes, message: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            caller, _ = server.accept()
+            callers.append(caller)  # open until the test is done
+            caller.sendall(answer)
+
+        callers: list[socket.socket] = []
+        thread = threading.Thread(target=serve)
+        thread.start()
+        address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        cluster = {"kind": "scheduler", "address": address, "connect_timeout": 1.0}
+        shell.fails(1, f"scheduler {address}: {message}", "run", save(content(clinic, cluster=cluster)))
+        thread.join()
+        callers[0].close()
+    gc.collect()
+    assert shell.capsys.readouterr().err == ""
 
 
 @pytest.mark.cluster

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import logging
@@ -224,11 +225,13 @@ def _security(config: ClusterConfig) -> Any:
 @contextlib.contextmanager
 def _remote(config: ClusterConfig) -> Iterator[Client]:
     from distributed import Client
+    from distributed.utils import LoopRunner
 
     if (config.address is None) == (config.scheduler_file is None):
         raise UsageError("a cluster of kind scheduler needs either address or scheduler_file")
     where = config.address or config.scheduler_file
     address = config.address or _address_in(str(config.scheduler_file))
+    _check_address(address, f"scheduler {where}")
     secure = address.startswith("tls://")
     if (config.require_encryption or config.encrypted) and not secure:
         raise UsageError(f"scheduler {where}: {address} is not encrypted, and encryption is required (tls://)")
@@ -237,20 +240,44 @@ def _remote(config: ClusterConfig) -> Iterator[Client]:
             f"scheduler {where}: {address} wants a certificate: "
             "give tls_ca_file, tls_client_cert and tls_client_key in a cluster file"
         )
+    security = _security(config)
     try:
-        client = Client(address, security=_security(config), timeout=config.connect_timeout, set_as_default=False)
+        # A connection first: a client that fails in its making would be collected with a traceback, after 40 s.
+        LoopRunner(asynchronous=False).run_sync(_greet, address, security, config.connect_timeout)
+        client = Client(address, security=security, timeout=config.connect_timeout, set_as_default=False)
     except (OSError, TimeoutError) as error:
         refused = " or the certificate was refused" if secure else ""
         raise ClusterError(
             f"scheduler {where}: not reachable within {config.connect_timeout:g} s{refused}"
         ) from error
-    except ValueError as error:
-        raise UsageError(f"scheduler {where}: {error}") from error
+    except Exception as error:
+        raise ClusterError(f"scheduler {where}: what answers there is no Dask scheduler") from error
     try:
         _wait(client, config, f"scheduler {where}")
         yield client
     finally:
         client.close()
+
+
+def _check_address(address: str, where: str) -> None:
+    from distributed.comm import get_address_host_port
+
+    try:
+        host, port = get_address_host_port(address, strict=True)
+    except ValueError:
+        host, port = "", 0
+    if not host or not 1 <= port <= 65535:
+        raise UsageError(f"{where}: the address of a scheduler is tcp://HOST:PORT or tls://HOST:PORT, got {address}")
+
+
+async def _greet(address: str, security: Any, timeout: float) -> None:
+    """Connect as Dask does and hang up."""
+    from distributed import Security
+    from distributed.comm import connect as call
+
+    arguments = (security or Security()).get_connection_args("client")
+    async with asyncio.timeout(timeout):  # somebody may pick up and say nothing
+        (await call(address, timeout=timeout, **arguments)).abort()
 
 
 def _wait(client: Client, config: ClusterConfig, where: str) -> None:
