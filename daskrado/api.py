@@ -80,6 +80,10 @@ def fit(
     of rows, for learners that read the lake several times under add_remove. ``private=False`` gives a baseline
     whose every artefact says that it is not private.
 
+    ``workers`` is a number of local worker processes, 0 for none; by default a lake below 64 MiB is read in this
+    process and a larger one by a worker for each core. Workers do not run the calling script anew: it needs no
+    ``if __name__ == "__main__"``. ``cluster`` is a cluster file, a scheduler's address or a ClusterConfig.
+
     Sensitivity
         Derived by the statistic from the Domain's norm bound and the relation; there is no argument for it.
 

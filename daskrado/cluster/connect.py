@@ -81,6 +81,8 @@ def _local(config: ClusterConfig) -> Iterator[Client]:
     import dask
     from distributed import LocalCluster
 
+    from daskrado.cluster.nanny import ScriptlessNanny
+
     # Dask looks, so long after a worker's death, whether it is back, and else gives its nanny up for good. A worker
     # that came back and died again within that look is given up though its nanny is at work: so it never looks.
     patient = {"distributed.deploy.lost-worker-timeout": "10000 days"}
@@ -92,7 +94,7 @@ def _local(config: ClusterConfig) -> Iterator[Client]:
                 memory_limit=config.memory_limit,
                 dashboard_address="127.0.0.1:0",
                 scheduler_kwargs={"dashboard": False},  # no page that shows tasks
-                processes=True,
+                worker_class=ScriptlessNanny,
                 security=_security(config) or (config.require_encryption or None),  # True: made on the spot
                 silence_logs=logging.CRITICAL,
             )

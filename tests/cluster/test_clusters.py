@@ -242,6 +242,21 @@ def test_local_workers_can_be_encrypted(clinic: Clinic) -> None:
         assert client.submit(sum, [1, 2]).result() == 3
 
 
+@pytest.mark.cluster
+def test_a_script_without_a_guard_may_ask_for_workers(clinic: Clinic, tmp_path: Path) -> None:
+    path, _ = clinic(3000, 7)
+    script = tmp_path / "plain.py"
+    script.write_text(
+        "import os, signal, daskrado\nfrom daskrado.cluster import ClusterConfig, connect\n"
+        f"result = daskrado.fit({str(path)!r}, {f'{path}.yaml'!r}, dataset='clinic', private=False, workers=2)\n"
+        "with connect(ClusterConfig(kind='local', workers=1)) as client:\n"
+        "    for pid in client.run(os.getpid).values():\n        os.kill(pid, signal.SIGKILL)\n"
+        "    print(client.submit(lambda: len(result.model.weights), pure=False).result(), __spec__)\n"
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120, env=os.environ)
+    assert (done.stdout, done.stderr) == (f"{len(baseline(clinic, None))} None\n", "")
+
+
 def test_slurm_needs_a_login_node_and_encryption_needs_certificates(
     clinic: Clinic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
