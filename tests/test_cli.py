@@ -318,6 +318,8 @@ def test_a_port_of_something_else_is_one_line(shell: Shell, clinic: Clinic, answ
 @pytest.mark.cluster
 def test_run_and_predict_on_a_scheduler_that_is_already_there(shell: Shell, clinic: Clinic, two_workers: Any) -> None:
     address = two_workers.scheduler.address
+    # A process of its own has no default client, as the one that this session's workers belong to.
+    shell.monkeypatch.setattr("distributed.client.default_client", None)
     pipeline = save(content(clinic, private=False, protect=None, budget=None))
     assert shell("run", pipeline, "--cluster", address) == 0
     assert "NOT PRIVATE" in shell.out

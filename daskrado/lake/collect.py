@@ -7,20 +7,18 @@ import hashlib
 import itertools
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 from dask.delayed import Delayed
-from distributed import Client, KilledWorker, WorkerPlugin, as_completed, get_worker
-from distributed.comm import CommClosedError
-from distributed.scheduler import NoWorkerError
+from distributed import Client, WorkerPlugin, as_completed, get_worker
 from numpy.typing import NDArray
 
 from daskrado.domain import Domain
 from daskrado.errors import ClusterError, DataError, UsageError
+from daskrado.lake.failures import RETRIES, failure, given_up, refuse
 from daskrado.lake.partial import (
     CHUNK_ROWS,
     FAN_IN,
@@ -41,7 +39,6 @@ from daskrado.statistics.base import Additive, Rows, Statistic, Summary
 
 __all__ = ["CHUNK_ROWS", "FAN_IN", "Partial", "Passes", "Share", "collect", "open_passes"]
 
-RETRIES = 3
 TASK_BYTES = 64 << 20  # of encoded rows: a task reads several small files, up to this much
 LEAST_TASKS = 8  # for every thread of the workers, so that all end at about the same time
 ROOMY = 1 << 30  # of a worker's memory the compiler of inner loops takes an eighth of this: smaller ones go without
@@ -105,8 +102,7 @@ class Passes:
         else:
             total = _on_cluster(self._client, job, self.lake, report, near=self._store.limit > 0)
         if total.problems:
-            more = f" (and {len(total.problems) - 3} more)" if len(total.problems) > 3 else ""
-            raise DataError("; ".join(total.problems[:3]) + more)
+            refuse(total.problems)
         if total.rows != self.lake.rows:
             raise DataError("the lake changed while it was read: another number of rows than in its footers")
         self.done += 1
@@ -197,14 +193,8 @@ def _here(job: Job, lake: Lake, material: bytes, report: Progress, store: RowSto
 
 def _on_cluster(client: Client, job: Job, lake: Lake, report: Progress, *, near: bool) -> Partial:
     stages: list[Any] = []
-    try:
+    with given_up(client, stages):
         return _reduce(job, lake, client, report, stages, near)
-    except (CancelledError, CommClosedError) as error:
-        raise ClusterError("the scheduler was lost while it worked on the lake") from error
-    except BaseException:
-        with contextlib.suppress(Exception):
-            client.cancel(stages, force=True)
-        raise
 
 
 def _reduce(job: Job, lake: Lake, client: Client, report: Progress, stages: list[Any], near: bool) -> Partial:
@@ -263,12 +253,12 @@ def _reduce(job: Job, lake: Lake, client: Client, report: Progress, stages: list
     with Watch(client, prefix, partial(_place, runs, prefix), give_up) as watch:
         for future in first:
             if future.status != "finished":
-                _raise(future, watch)
+                raise ClusterError(watch.problem) if watch.problem is not None else failure(future)
             done += sizes[future.key]
             report(done, len(lake.partitions))
         root = level[0]
         if root.exception() is not None:
-            _raise(root, watch)
+            raise ClusterError(watch.problem) if watch.problem is not None else failure(root)
         return root.result()  # type: ignore[no-any-return]
 
 
@@ -294,30 +284,6 @@ def _place(runs: list[Sequence[Any]], prefix: str, key: str) -> str:
     """The file of a task, by its key, or the first of its files."""
     first, *others = runs[int(key.removeprefix(prefix).partition("-")[0])]
     return str(getattr(first, "path", first.name)) + (f" or one of the next {len(others)} files" if others else "")
-
-
-def _raise(future: Any, watch: Watch) -> None:
-    """What went wrong, by its kind only: the text of an unforeseen error might quote a row."""
-    if watch.problem is not None:
-        raise ClusterError(watch.problem)
-    if future.status != "error":
-        raise ClusterError("the scheduler was lost while it worked on the lake")
-    error = future.exception()
-    if isinstance(error, DataError):
-        raise error
-    if isinstance(error, NoWorkerError):
-        raise ClusterError(
-            "no worker could take a task for too long: they are gone, or paused because their memory is full "
-            "(memory_limit)"
-        ) from error
-    if isinstance(error, KilledWorker):
-        raise ClusterError(
-            "workers died again and again at the same task; if they ran out of memory, give them more "
-            "(memory_limit) or write the lake with smaller row groups (daskrado ingest --group-rows)"
-        ) from error
-    raise ClusterError(
-        f"a task failed {RETRIES + 1} times with {type(error).__name__}; see it with --debug"
-    ) from error
 
 
 def _firsts(lake: Lake) -> list[int]:

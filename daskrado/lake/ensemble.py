@@ -14,7 +14,8 @@ from distributed import Client, as_completed
 from numpy.typing import NDArray
 
 from daskrado.errors import ClusterError, DataError
-from daskrado.lake.collect import FAN_IN, RETRIES, Progress, is_delayed, without_delayed
+from daskrado.lake.collect import FAN_IN, Progress, is_delayed, without_delayed
+from daskrado.lake.failures import RETRIES, failure, refuse, results
 from daskrado.lake.scan import Lake
 from daskrado.lake.teachers import (
     AsideRows,
@@ -89,7 +90,7 @@ class Ensemble:
         """
         if self._client is None:
             return sum(part.errors for part in self._trained)
-        return sum(fact[1] for fact in self._client.gather([self._client.submit(facts, t) for t in self._trained]))
+        return sum(fact[1] for fact in results(self._client, [self._client.submit(facts, t) for t in self._trained]))
 
     def _pairs(self) -> Iterator[tuple[range, Any]]:
         return zip(self.course.groups(), self._trained, strict=True)
@@ -138,7 +139,7 @@ def _train_here(course: Course, lake: Lake, report: Progress) -> list[Trained]:
         for at, group in enumerate(chosen):
             part = train_group(course, group, [split[at] for split in splits])
             if part.problems:
-                _complain(part.problems)
+                refuse(part.problems)
             trained.append(part)
             report(group.stop, course.sharding.count)
     _check_rows(sum(part.rows for part in trained), course, lake)
@@ -190,13 +191,12 @@ def _train_on(
             del pieces
         del splits
         others[:] = reports
-        for future in as_completed(reports):
-            if future.status == "error":
-                error = future.exception()
-                raise ClusterError(f"a task failed {RETRIES + 1} times: {type(error).__name__}") from None
+        for future in as_completed(reports, loop=client.loop):  # never the process's default client
+            if future.status != "finished":
+                raise failure(future) from None  # its text may come from a learner that has seen rows
             found, _, problems = future.result()
             if problems:
-                _complain(problems)
+                refuse(problems)
             rows += found
             done += sizes[future.key]
             report(done, course.sharding.count)
@@ -208,11 +208,6 @@ def _placed(lake: Lake) -> Iterator[tuple[int, Any]]:
     for partition in lake.partitions:
         yield first, partition
         first += partition.rows
-
-
-def _complain(problems: Sequence[str]) -> None:
-    more = f" (and {len(problems) - 3} more)" if len(problems) > 3 else ""
-    raise DataError("; ".join(problems[:3]) + more)
 
 
 def _check_rows(found: int, course: Course, lake: Lake) -> None:
@@ -231,24 +226,23 @@ def rows_aside(course: Course, lake: Lake, limit: int, *, client: Client | None 
             for at, p in _placed(lake)
         ]
     else:
-        found = client.gather(
-            [
-                client.submit(
-                    pick_aside,
-                    course,
-                    without_delayed(p),
-                    at,
-                    limit,
-                    client.compute(p.content) if is_delayed(p) else None,
-                    retries=RETRIES,
-                    pure=False,
-                )
-                for at, p in _placed(lake)
-            ]
-        )
-    problems = [part for part in found if isinstance(part, str)]
+        tasks = [
+            client.submit(
+                pick_aside,
+                course,
+                without_delayed(p),
+                at,
+                limit,
+                client.compute(p.content) if is_delayed(p) else None,
+                retries=RETRIES,
+                pure=False,
+            )
+            for at, p in _placed(lake)
+        ]
+        found = list(results(client, tasks))
+    problems = sorted(part for part in found if isinstance(part, str))
     if problems:
-        _complain(problems)
+        refuse(problems)
     return AsideRows.first([part for part in found if isinstance(part, AsideRows)], course.domain.width, limit)
 
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from distributed import Client, as_completed
+from distributed import Client
 
 from daskrado.encoding import needed_columns
-from daskrado.errors import DataError, UsageError
+from daskrado.errors import DataError, PublishError, UsageError
+from daskrado.lake.failures import RETRIES, refuse, results
+from daskrado.lake.files import first_line
 from daskrado.lake.ownership import by_columns
 from daskrado.lake.publish import new_folder
 from daskrado.lake.scan import open_lake, require_columns
@@ -44,12 +49,13 @@ def score(
             raise UsageError(f"--keep {name}: scoring writes a column of that name")
     require_columns(source, keep)
     with new_folder(out, overwrite=overwrite, own=by_scoring, reading=(source,)) as folder:
-        jobs = [(part, str(folder / f"part-{i:05d}.parquet")) for i, part in enumerate(lake.partitions)]
+        jobs = [(part, folder, f"part-{i:05d}.parquet") for i, part in enumerate(lake.partitions)]
+        task = partial(_score_part, model, keep, Path(out))
+        outcomes: Iterator[str | None]
         if client is None:
-            outcomes = (_score_part(model, part, keep, path) for part, path in jobs)
+            outcomes = map(task, jobs)
         else:
-            futures = client.map(lambda job: _score_part(model, job[0], keep, job[1]), jobs, pure=False, retries=2)
-            outcomes = (future.result() for future in as_completed(futures))
+            outcomes = results(client, client.map(task, jobs, pure=False, retries=RETRIES))
         problems = []
         for done, problem in enumerate(outcomes, start=1):
             if problem is not None:
@@ -57,27 +63,29 @@ def score(
             if progress is not None:
                 progress(done, len(jobs))
         if problems:
-            raise DataError(sorted(problems)[0] + (f" (and {len(problems) - 1} more files)" if problems[1:] else ""))
+            refuse(sorted(problems))
     return lake.rows
 
 
-def _score_part(model: LinearModel, partition: Any, keep: Sequence[str], path: str) -> str | None:
+def _score_part(model: LinearModel, keep: Sequence[str], out: Path, job: tuple[Any, Path, str]) -> str | None:
     """Score one partition into a file; a problem is returned as text, so that it is not retried."""
+    partition, folder, name = job
     columns = list(dict.fromkeys([*needed_columns(model.domain, label=False), *keep]))
     writer: pq.ParquetWriter | None = None
     try:
-        for _, table in partition.tables(columns):
-            margins = model.margins(table)
-            scored = table.select(list(keep)).append_column("margin", pa.array(margins))
-            scored = scored.append_column("predicted", model.labels(margins))
-            scored = scored.replace_schema_metadata({"privacy_in_words": model.statement.sentence()})
-            if writer is None:
-                writer = pq.ParquetWriter(path, scored.schema, compression="zstd")
-            writer.write_table(scored)
+        with contextlib.ExitStack() as stack:
+            for _, table in partition.tables(columns):
+                margins = model.margins(table)
+                scored = table.select(list(keep)).append_column("margin", pa.array(margins))
+                scored = scored.append_column("predicted", model.labels(margins))
+                scored = scored.replace_schema_metadata({"privacy_in_words": model.statement.sentence()})
+                if writer is None:
+                    writer = stack.enter_context(pq.ParquetWriter(folder / name, scored.schema, compression="zstd"))
+                writer.write_table(scored)
     except DataError as error:
         where = getattr(partition, "path", partition.name)
         return str(error) if str(error).startswith(where) else f"{where}: {error}"
-    finally:
-        if writer is not None:
-            writer.close()
+    except OSError as error:  # a lake that cannot be read is a DataError: this is the file that is written
+        why = first_line(error) if error.errno is None else os.strerror(error.errno)
+        raise PublishError(f"{out / name}: cannot be written ({why})") from None
     return None

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from distributed import Client, as_completed
+from distributed import Client
 from numpy.typing import NDArray
 
 from daskrado.errors import DataError
+from daskrado.lake.failures import RETRIES, results
 from daskrado.lake.scan import ParquetPartition, open_files
 
 IntVector = NDArray[np.int64]
@@ -30,11 +32,12 @@ def tally(
     For reports that are public already. For private rows use ``collect``.
     """
     partitions = open_files(source, columns)
+    parts: Iterator[IntVector]
     if client is None:
         parts = (_count(partition, columns, count) for partition in partitions)
     else:
-        futures = client.map(lambda partition: _count(partition, columns, count), partitions, pure=False, retries=2)
-        parts = (future.result() for future in as_completed(futures))
+        task = partial(_count, columns=columns, count=count)
+        parts = results(client, client.map(task, partitions, pure=False, retries=RETRIES))
     total: IntVector | None = None
     for done, part in enumerate(parts, start=1):
         total = part if total is None else total + part

@@ -180,6 +180,19 @@ def test_problems_on_workers_come_back_as_one_data_error(clinic: Clinic, two_wor
     assert "perhaps" not in str(caught.value)
 
 
+@pytest.mark.parametrize("bad", [4, 17])
+def test_a_refusal_tells_no_number_of_rows(clinic: Clinic, tmp_path: Path, bad: int) -> None:
+    path, domain = clinic(ROWS, 2)
+    rows = pd.read_parquet(next(path.glob("*.parquet"))).iloc[:20]
+    rows.loc[rows.index[:bad], "readmitted"] = "perhaps"
+    for i in range(len(rows)):
+        rows.iloc[[i]].to_parquet(tmp_path / f"{chr(97 + i)}.parquet")
+    with pytest.raises(DataError) as caught:
+        vectors(tmp_path, domain)
+    assert [part.partition(".parquet")[0][-1] for part in str(caught.value).split("; ")] == ["a", "b", "c"]
+    assert str(caught.value).endswith("(and others)")
+
+
 def test_progress_reaches_the_total(clinic: Clinic) -> None:
     path, domain = clinic(ROWS, 7)
     steps: list[tuple[int, int]] = []

@@ -32,6 +32,7 @@ from daskrado.domain import Domain, parse
 from daskrado.errors import ClusterError, DataError
 from daskrado.lake.make import make_lake
 from daskrado.lake.scan import open_lake
+from daskrado.lake.score import score
 from daskrado.privacy.ledger import Ledger
 from daskrado.runs.resume import resume
 
@@ -310,6 +311,29 @@ def test_a_full_disk_loses_nothing_that_was_paid_for(pipeline: str, tmp_path: Pa
     resume(line.split()[-1])  # outside that name space there is room
     assert sorted(p.name for p in (disk / "out").iterdir()) == ["manifest.json", "model.json", "report.html"]
     assert states(own_ledger) == ["spent"]
+
+
+@pytest.mark.parametrize("workers", ["0", "1"])
+def test_scores_that_find_no_room_are_named(clinic: Clinic, tmp_path: Path, workers: str) -> None:
+    path, domain = clinic(3000, 3)
+    fit(path, domain, private=False, epsilon=None, first_limit=None, output=tmp_path / "m")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    words = ("predict", f"{tmp_path}/m/model.json", str(path), "--out", f"{disk}/out", "--workers", workers)
+    done = Namespace(disk)(f"mount -t tmpfs -o size=8k none {disk}", *words)
+    assert done.returncode == 1
+    (line,) = done.stderr.strip().splitlines()
+    assert re.search(r"disk/out/part-0000\d.parquet: cannot be written \(No space left on device\)$", line), line
+
+
+@pytest.mark.cluster
+def test_predicting_on_workers_without_memory_is_one_clear_error(clinic: Clinic, tmp_path: Path) -> None:
+    path, domain = clinic(3000, 3)
+    model = fit(path, domain, private=False, epsilon=None, first_limit=None).model
+    starved = ClusterConfig(kind="local", workers=1, memory_limit="10MB", no_workers_timeout=1)
+    with connect(starved) as client, pytest.raises(ClusterError, match="memory_limit"):
+        score(model, path, tmp_path / "out", client=client)
+    assert list(tmp_path.glob("*out*")) == []
 
 
 def test_a_ledger_on_a_full_disk_debits_nothing(pipeline: str, tmp_path: Path) -> None:
