@@ -223,7 +223,14 @@ def test_mistakes_on_the_command_line_are_one_line(shell: Shell, clinic: Clinic)
     shell.fails(2, "No such command 'rnu'", "rnu")
     shell.fails(2, "No such option", "run", pipeline, "--fast")
     shell.fails(2, "give --workers or --cluster, not both", "run", pipeline, "--workers", 2, "--cluster", "x.yaml")
-    shell.fails(2, "--workers must be 0", "run", pipeline, "--workers", -1)
+    for workers in (-1, 5000):
+        shell.fails(2, "--workers must be from 0 (in this process) to 1024", "run", pipeline, "--workers", workers)
+    for key, cluster in (
+        ("memory_limit", {"memory_limit": "lots"}),
+        ("slurm.memory", {"slurm": {"memory": "4 elephants"}}),
+    ):
+        wrong = save({"kind": "local", **cluster}, "c.yaml")
+        shell.fails(2, f"c.yaml: {key}: must be a size such as 2GiB", "run", pipeline, "--cluster", wrong)
     shell.fails(2, "--rows must be between 1 and 1,000,000,000,000, got 0", "make-lake", "l", "--rows", 0)
     shell.fails(2, "--rows must be between 1 and", "make-lake", "l", "--rows", 99999999999999999999)
     Path("l.yaml").write_text("mine")

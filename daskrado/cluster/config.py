@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from daskrado.domain import Frozen, parse, read_yaml
 from daskrado.errors import UsageError
+
+MOST_WORKERS = 1024
+
+
+def _size(value: str) -> str:
+    from dask.utils import parse_bytes
+
+    try:
+        if value != "auto":
+            parse_bytes(value)
+    except ValueError:
+        raise ValueError(f"must be a size such as 2GiB or 500MB, got {value!r}") from None
+    return value
+
+
+Size = Annotated[str, AfterValidator(_size)]
 
 
 class SlurmConfig(Frozen):
@@ -18,7 +34,7 @@ class SlurmConfig(Frozen):
     account: str | None = None
     cores: int = Field(default=1, ge=1, le=1024)
     processes: int = Field(default=1, ge=1, le=1024)
-    memory: str = "2GiB"
+    memory: Size = "2GiB"
     walltime: str = "01:00:00"
     interface: str | None = Field(default=None, description="network interface of the scheduler, such as ib0")
     python: str | None = Field(default=None, description="the interpreter on the nodes, if not this one")
@@ -34,9 +50,9 @@ class ClusterConfig(Frozen):
     """
 
     kind: Literal["auto", "in_process", "local", "scheduler", "slurm"] = "auto"
-    workers: int | None = Field(default=None, ge=1, le=1024)
+    workers: int | None = Field(default=None, ge=1, le=MOST_WORKERS)
     threads: int = Field(default=1, ge=1, le=64)
-    memory_limit: str = "2GiB"
+    memory_limit: Size = "2GiB"
     address: str | None = None
     scheduler_file: str | None = None
     connect_timeout: float = Field(default=20.0, gt=0, le=3600)
@@ -73,22 +89,26 @@ class ClusterConfig(Frozen):
 
 
 def cluster_config(
-    workers: int | None = None, cluster: str | None = None, performance_report: str | None = None
+    workers: int | None = None, cluster: str | Path | None = None, performance_report: str | None = None
 ) -> ClusterConfig:
     """From the command line: ``--workers N``, or ``--cluster`` with a YAML file or a scheduler's address."""
     if workers is not None and cluster is not None:
         raise UsageError("give --workers or --cluster, not both")
     found = ClusterConfig()
     if cluster is not None:
-        remote = "://" in cluster
+        if not isinstance(cluster, str | Path):
+            raise UsageError(f"cluster must be a file or a scheduler's address, got {type(cluster).__name__}")
+        remote = "://" in str(cluster)
         found = (
-            ClusterConfig(kind="scheduler", address=cluster)
+            ClusterConfig(kind="scheduler", address=str(cluster))
             if remote
-            else parse(ClusterConfig, read_yaml(cluster), cluster)
+            else parse(ClusterConfig, read_yaml(cluster), str(cluster))
         )
     elif workers is not None:
-        if workers < 0:
-            raise UsageError(f"--workers must be 0 (in this process) or more, got {workers}")
+        if not isinstance(workers, int) or isinstance(workers, bool):
+            raise UsageError(f"workers must be a whole number, got {type(workers).__name__}")
+        if not 0 <= workers <= MOST_WORKERS:
+            raise UsageError(f"--workers must be from 0 (in this process) to {MOST_WORKERS}, got {workers}")
         found = ClusterConfig(kind="local", workers=workers) if workers else ClusterConfig(kind="in_process")
     if performance_report is not None:
         return found.model_copy(update={"performance_report": performance_report})
