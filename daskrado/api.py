@@ -9,6 +9,7 @@ from typing import Any
 
 from daskrado.cluster import ClusterConfig, cluster_config
 from daskrado.domain import Domain, parse
+from daskrado.errors import UsageError
 from daskrado.learners.multiplicative_weights import PrivateQueries
 from daskrado.losses import Loss
 from daskrado.runs.job import RunResult, run
@@ -60,14 +61,14 @@ def fit(
     rows: int | None = None,
     feature: str | None = None,
     learner: str | Mapping[str, Any] = "moments",
-    statistic: Mapping[str, Any] | None = None,
+    statistic: str | Mapping[str, Any] | None = None,
     mechanism: str | None = None,
     lattice_bits: int | None = None,
     ledger: str | Path | None = None,
     first_limit: tuple[float, float] | None = None,
     private: bool = True,
     workers: int | None = None,
-    cluster: str | ClusterConfig | None = None,
+    cluster: str | Path | ClusterConfig | None = None,
     output: str | Path | None = None,
     overwrite: bool = False,
     progress: Callable[[int, int], None] | None = None,
@@ -97,26 +98,48 @@ def fit(
         "dataset": dataset,
         "lake": lake,
         "domain": domain,
-        "output": str(output or "."),
+        "output": "." if output is None else _path("output", output),
         "private": private,
-        "learner": {"kind": learner} if isinstance(learner, str) else dict(learner),
+        "learner": _choice("learner", learner),
         "mechanism": mechanism,
         "lattice_bits": lattice_bits,
         "cluster": where,
         "ledger": {
-            "path": None if ledger is None else str(ledger),
-            "first_limit": None if first_limit is None else {"epsilon": first_limit[0], "delta": first_limit[1]},
+            "path": None if ledger is None else _path("ledger", ledger),
+            "first_limit": None if first_limit is None else _limit(first_limit),
         },
     }
     if rows is not None:
         content["rows"] = rows
     if statistic is not None:
-        content["statistic"] = dict(statistic)
+        content["statistic"] = _choice("statistic", statistic)
     if private:
         whose = unit or ("one record" if rows_per_unit == 1 else "the owner of the records")
         content["protect"] = {"relation": relation, "unit": whose, "rows_per_unit": rows_per_unit, "feature": feature}
         content["budget"] = {"epsilon": epsilon, "delta": delta}
     return run(make_pipeline(**content), overwrite=overwrite, progress=progress, write=output is not None)
+
+
+def _choice(name: str, value: Any) -> dict[str, Any]:
+    """A learner or a statistic by its kind alone, or with its options."""
+    if isinstance(value, str):
+        return {"kind": value}
+    if not isinstance(value, Mapping):
+        raise UsageError(f"{name} must be a kind, or a mapping of kind and options, got {type(value).__name__}")
+    return dict(value)
+
+
+def _limit(value: Any) -> dict[str, Any]:
+    if not isinstance(value, tuple | list) or len(value) != 2:
+        length = f" of {len(value)}" if isinstance(value, tuple | list) else ""
+        raise UsageError(f"first_limit must be a pair (epsilon, delta), got {type(value).__name__}{length}")
+    return {"epsilon": value[0], "delta": value[1]}
+
+
+def _path(name: str, value: Any) -> str:
+    if not isinstance(value, str | Path):
+        raise UsageError(f"{name} must be a path, got {type(value).__name__}")
+    return str(value)
 
 
 def fit_labels(

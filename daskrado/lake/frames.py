@@ -73,6 +73,8 @@ def open_frame(source: Any, domain: Domain, *, label: bool = True, ids: bool = F
         raise DataError("the DataFrame has zero rows")
     for schema, fact in zip(schemas, facts, strict=True):
         for name in columns:
+            if name not in schema.names:
+                raise DataError(f"DataFrame: column {name!r} is missing in a partition (it is in the frame's meta)")
             if (problem := type_problem(domain, name, schema.field(name).type)) is not None:
                 raise DataError(f"DataFrame: column {name!r} {problem}")
             policy = domain.columns[name].fill if name in domain.columns else None

@@ -109,7 +109,11 @@ class Lake:
     @property
     def in_memory(self) -> bool:
         """Whether the rows are in this process already: then they stay here, and are never put into tasks."""
-        return any(isinstance(getattr(part, "content", None), pa.Table) for part in self.partitions)
+        return any(isinstance(getattr(part, "content", None), pa.Table) for part in self.partitions) or any(
+            part.filesystem.type_name == "py::fsspec+memory"  # memory://, which no other process sees
+            for part in self.partitions
+            if isinstance(part, ParquetPartition)
+        )
 
 
 def open_lake(

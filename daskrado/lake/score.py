@@ -52,7 +52,7 @@ def score(
         jobs = [(part, folder, f"part-{i:05d}.parquet") for i, part in enumerate(lake.partitions)]
         task = partial(_score_part, model, keep, Path(out))
         outcomes: Iterator[str | None]
-        if client is None:
+        if client is None or lake.in_memory:
             outcomes = map(task, jobs)
         else:
             outcomes = results(client, client.map(task, jobs, pure=False, retries=RETRIES))

@@ -12,15 +12,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import dask
 import dask.dataframe as dd
+import fsspec
 import numpy as np
 import pandas as pd
 import pytest
 
 import daskrado
+from daskrado.cluster import ClusterConfig
 from daskrado.domain import Domain
 from daskrado.errors import BudgetError, DataError, UsageError
 from daskrado.lake.make import make_lake
+from daskrado.lake.score import score
 from daskrado.models import LinearModel
 from daskrado.privacy.ledger import Ledger
 from daskrado.relations import Relation
@@ -132,6 +136,50 @@ def test_a_frame_in_the_wrong_place_is_named_by_its_type_only(clinic: Clinic, mi
     with pytest.raises(UsageError) as caught:
         fit(**{"lake": path, "domain": domain, **misplaced(pd.DataFrame({"cell": ["SECRET"]}))})
     assert "SECRET" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"first_limit": (1,)}, r"first_limit must be a pair \(epsilon, delta\), got tuple of 1"),
+        ({"first_limit": 1}, r"first_limit must be a pair \(epsilon, delta\), got int"),
+        ({"first_limit": ("a", 0)}, "first_limit.epsilon: input should be a valid number"),
+        ({"learner": None}, "learner must be a kind, or a mapping of kind and options, got NoneType"),
+        ({"statistic": 3}, "statistic must be a kind, or a mapping of kind and options, got int"),
+        ({"workers": "2"}, "workers must be a whole number, got str"),
+        ({"cluster": 3, "workers": None}, "cluster must be a file or a scheduler's address, got int"),
+        ({"ledger": 3}, "ledger must be a path, got int"),
+        ({"output": 3}, "output must be a path, got int"),
+    ],
+)
+def test_arguments_of_another_form_are_named(clinic: Clinic, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        fit(*clinic(3000, 3), **options)
+
+
+def test_a_statistic_may_be_given_by_its_kind_alone(clinic: Clinic) -> None:
+    alone, whole = (fit(*clinic(3000, 3), private=False, statistic=s) for s in ("moments", {"kind": "moments"}))
+    assert np.array_equal(alone.model.weights, whole.model.weights)
+
+
+def test_a_dask_partition_without_a_column_is_refused_by_the_columns_name(clinic: Clinic) -> None:
+    path, domain = clinic(3000, 3)
+    rows = read(path)
+    parts = [dask.delayed(rows), dask.delayed(rows.drop(columns="age"))]
+    with pytest.raises(DataError, match="column 'age' is missing in a partition"):
+        fit(dd.from_delayed(parts, meta=rows.iloc[:0], verify_meta=False), domain)
+
+
+@pytest.mark.cluster
+def test_a_lake_in_the_memory_of_this_process_is_read_here(clinic: Clinic, two_workers: Any, tmp_path: Path) -> None:
+    path, domain = clinic(3000, 3)
+    memory = fsspec.filesystem("memory")
+    memory.put(str(path), "/here", recursive=True)
+    there = ClusterConfig(kind="scheduler", address=two_workers.scheduler.address)
+    found = fit("memory://here", domain, private=False, workers=None, cluster=there).model
+    assert np.array_equal(found.weights, fit(path, domain, private=False).model.weights)
+    assert score(found, "memory://here", tmp_path / "out", client=two_workers) == 3000
+    memory.rm("/here", recursive=True)
 
 
 def test_feature_flip_needs_a_boolean_feature(clinic: Clinic) -> None:
