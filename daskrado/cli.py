@@ -96,7 +96,9 @@ def main() -> None:
     except click.ClickException as error:
         code = _complain(error.format_message(), 2)
     except (KeyboardInterrupt, click.Abort) as error:
-        said = _left(error) or ["nothing was written, and a grant that was not spent was given back"]
+        resumed = any(word.startswith("--resume") for word in words)  # its grant is older than this command
+        rest = "daskrado ledger show tells how the run stands" if resumed else "a grant that it took was given back"
+        said = _left(error) or [f"nothing was written, and {rest}"]
         code = _complain("; ".join(["interrupted", *said]), INTERRUPTED)
     except OSError as error:
         if debug:

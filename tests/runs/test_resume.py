@@ -16,6 +16,7 @@ import numpy as np
 import psutil
 import pytest
 
+from daskrado.cli import main
 from daskrado.domain import Domain
 from daskrado.errors import DataError, LedgerError, UsageError
 from daskrado.lake.make import make_lake
@@ -159,6 +160,24 @@ def test_two_resumed_runs_draw_once(clinic: Clinic, cut_off: Cut, own_ledger: Pa
             assert len(err.strip().splitlines()) == 1
             assert "still at work" in err or "nothing left to finish" in err or "cannot be read" in err
     assert [(e.id, e.state) for e in entries(own_ledger)] == [(entry.id, "spent")]
+
+
+def test_ctrl_c_before_a_run_is_taken_up_claims_nothing_about_its_grant(
+    clinic: Clinic,
+    cut_off: Cut,
+    own_ledger: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    cut_off(clinic(3000, 3)[0], tmp_path / "out", f"daskrado.runs.job.collect = {KILL}")
+    monkeypatch.setattr("daskrado.runs.resume.find_journal", lambda *a: os.kill(os.getpid(), signal.SIGINT))
+    monkeypatch.setattr(sys, "argv", ["daskrado", "run", "--resume", entries(own_ledger)[0].run])
+    with pytest.raises(SystemExit, match="130"):
+        main()
+    said = "nothing was written, and daskrado ledger show tells how the run stands"
+    assert capsys.readouterr().err.strip() == f"daskrado: error: interrupted; {said}"
+    assert [e.state for e in entries(own_ledger)] == ["reserved"]
 
 
 def test_what_cannot_be_resumed_is_said_in_one_line(
