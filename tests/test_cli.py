@@ -367,6 +367,7 @@ def test_overwriting_replaces_only_what_the_same_command_wrote(shell: Shell, cli
     Path("runs/z/model.json").write_bytes(Path("runs/x/model.json").read_bytes())
     before = contents()
     run, predict = ("run", pipeline, "--overwrite", "--output"), ("predict", "runs/x/model.json", "made", "--out")
+    shell.fails(2, "the output folder's name has more than 220 bytes", *run, "x" * 221)
     for target in (".", "runs", "ingested", "made", "scored", "runs/z"):
         shell.fails(2, "not overwritten", *run, target)
     for target in (".", "runs", "runs/x", "ingested"):

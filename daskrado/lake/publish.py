@@ -20,6 +20,7 @@ from daskrado.errors import DataError, UsageError
 from daskrado.lake.files import INCOMPLETE, first_line, remote, shown
 from daskrado.lake.ownership import MANIFEST, Own, by_a_run, by_ingestion, overlap
 
+_LONGEST = 220  # bytes of a folder's name, so that names of temporary folders beside it are not too long
 _INGESTED = re.compile(r"part-([0-9a-f]{8}-)?\d{5,}\.parquet")
 
 
@@ -32,6 +33,8 @@ def check_free(path: str | Path, *, overwrite: bool, own: Own = by_a_run, readin
     if "\0" in str(path):
         raise UsageError(f"the output folder's name {str(path)!r} holds a NUL")
     target = Path(path)
+    if len(os.fsencode(target.name)) > _LONGEST:
+        raise UsageError(f"the output folder's name has more than {_LONGEST} bytes; choose a shorter one: {target}")
     if target.is_symlink() or (target.exists() and not target.is_dir()):
         raise UsageError(f"{target}: exists and is not a folder")
     if (source := overlap(target, reading)) is not None:
