@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 from daskrado.cluster import ClusterConfig, connect
@@ -25,8 +25,8 @@ def memory_figures(
 ) -> dict[str, Any]:
     """Peak resident memory of the largest worker for lakes of 1, 5 and 20 times ``rows``, each on workers of its own.
 
-    All files differ where the disk has room for that. Where it has not, those of the larger lakes are further names
-    (hard links) of those of the smallest, and ``distinct_files`` says so.
+    All files differ where the disk has room for that. Where it has not, the larger lakes are those of the smallest
+    over and over, and ``distinct_files`` says so.
     """
     size, free = int(_SPARE * rows * features * 8), shutil.disk_usage(tempfile.gettempdir()).free
     if size > free:
@@ -35,15 +35,15 @@ def memory_figures(
     file_rows = min(FILE_ROWS, -(-rows // 2))
     peaks, seconds, sizes, files = {}, {}, {}, {}
     with bench_lake(rows, features, file_rows=file_rows) as (path, domain):
-        first, made = sorted(path.iterdir()), 1
+        made = 1
         for scale in scales:
-            for series in range(made, scale):
-                if distinct:
-                    write_files(path, rows, features, file_rows, series)
-                else:
-                    _link(first, series)
+            for series in range(made, scale if distinct else made):
+                write_files(path, rows, features, file_rows, series)
             made = max(made, scale)
             lake = open_lake(path, domain)
+            if not distinct:
+                parts = lake.partitions * scale
+                lake = replace(lake, partitions=parts, rows=lake.rows * scale, size=lake.size * scale)
             lattice, statistic = Lattice(domain.norm_bound), HadamardRados(domain.width, RADOS)
             local = ClusterConfig(kind="local", workers=workers, memory_limit=memory_limit)
             with connect(local) as client:
@@ -66,8 +66,3 @@ def memory_figures(
         "worker_peak_mb": peaks,
         "growth": round(peaks[f"{scales[-1]}x"] / peaks[f"{scales[0]}x"], 3),
     }
-
-
-def _link(first: list[Path], series: int) -> None:
-    for path in first:
-        path.with_name(path.name.replace("part-0000-", f"part-{series:04d}-")).hardlink_to(path)

@@ -34,7 +34,7 @@ def test_a_lake_ten_times_the_memory_of_all_workers_finishes() -> None:
 
 
 @pytest.mark.cluster
-def test_where_the_disk_has_no_room_the_files_are_links_and_the_figures_say_so(
+def test_where_the_disk_has_no_room_the_same_files_are_read_again_and_the_figures_say_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     room = 5 * 8 * 4 * 3000
@@ -42,6 +42,7 @@ def test_where_the_disk_has_no_room_the_files_are_links_and_the_figures_say_so(
     figures = memory_figures(3000, 4, workers=1, scales=(20,))
     assert not figures["distinct_files"]
     assert figures["files"] == {"20x": 40}
+    assert 8 * 4 * 20 * 3000 < 1e6 * figures["lake_mb"]["20x"] < 2 * 8 * 4 * 20 * 3000
 
 
 def test_a_lake_that_does_not_fit_on_the_disk_is_not_begun() -> None:

@@ -171,7 +171,11 @@ def test_ctrl_c_before_a_run_is_taken_up_claims_nothing_about_its_grant(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     cut_off(clinic(3000, 3)[0], tmp_path / "out", f"daskrado.runs.job.collect = {KILL}")
-    monkeypatch.setattr("daskrado.runs.resume.find_journal", lambda *a: os.kill(os.getpid(), signal.SIGINT))
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("daskrado.runs.resume.find_journal", interrupted)
     monkeypatch.setattr(sys, "argv", ["daskrado", "run", "--resume", entries(own_ledger)[0].run])
     with pytest.raises(SystemExit, match="130"):
         main()
