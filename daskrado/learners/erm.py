@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from daskrado.errors import DataError, UsageError
 from daskrado.learners.iterative import GOOD_NORM, Guarantee, Learned, Session, check_worthwhile
-from daskrado.learners.solver import Objective, Solution, minimise
+from daskrado.learners.solver import Objective, Solution, certifiable, minimise
 from daskrado.losses import Huber, Logistic, Loss, SmoothHinge
 from daskrado.privacy.accountant import ApproximateEvent, PureEvent
 from daskrado.privacy.gamma import integer_l2_gamma, l2_gamma, normal_vector
@@ -25,6 +25,7 @@ from daskrado.privacy.perturbation import (
     output_scale,
     reach,
 )
+from daskrado.statistics.risk import RiskSum
 
 TOLERANCE = 1e-9  # of the largest gradient norm, L R
 _SHARE = 0.01  # of epsilon, for the solver's distance from the exact minimiser
@@ -62,8 +63,18 @@ class Erm:
     def learn(self, session: Session, facts: Facts) -> Learned:
         """Minimise, and refuse what has no useful minimiser: there is no private output to protect here."""
         objective = Objective(self.loss, self.regularisation, facts.rows)
-        steepest = facts.norm_bound * (self.loss.lipschitz or 1.0)
-        found = _solve(objective, session, self.tolerance * steepest)
+        tolerance = self.tolerance * facts.norm_bound * (self.loss.lipschitz or 1.0)
+        if self.regularisation > 0:  # weights to 1e-7, where rounding lets them
+            floor = certifiable(objective, facts.norm_bound, facts.width)
+            tolerance = max(min(tolerance, 1e-7 * self.regularisation), floor)
+        found = minimise(
+            objective,
+            session.passes,
+            tolerance,
+            share=session.share,
+            progress=session.progress,
+            watch=session.watch,
+        )
         label = session.passes.domain.label
         if found.positives in (0, found.rows):
             only = label.positive if found.positives else label.negative
@@ -71,7 +82,7 @@ class Erm:
         if not found.certified:
             raise DataError(
                 f"the solver stopped at gradient norm {found.gradient:.3g} after {found.passes} passes, above the "
-                f"tolerance {self.tolerance * steepest:.3g}: raise regularisation (now {self.regularisation:g})"
+                f"tolerance {tolerance:.3g}: raise regularisation (now {self.regularisation:g})"
             )
         details = _described(self.loss, self.regularisation)
         details |= {"risk": found.value, "gradient_norm": found.gradient, "passes": found.passes}
@@ -126,7 +137,7 @@ class OutputPerturbation:
         return noise + _bias(self.ridge(facts), facts)
 
     def _tolerance(self, facts: Facts) -> float:
-        return self.tolerance * facts.norm_bound * (self.loss.lipschitz or 1.0)
+        return _tolerance(self.tolerance, self.loss, self.ridge(facts), facts)
 
     def _step(self, facts: Facts) -> float:
         """The grid of the published weights: a power of 2 far below the noise."""
@@ -141,15 +152,17 @@ class OutputPerturbation:
     def learn(self, session: Session, facts: Facts) -> Learned:
         """Solve, spend, draw once."""
         objective = Objective(self.loss, self.ridge(facts), facts.rows)
-        weights = session.draw(
-            lambda: _solve(objective, session, self._tolerance(facts)),
-            lambda found: self.release(found, facts).weights,
-        )
+
+        def solved() -> Solution:
+            _read(session, self.loss)
+            return _solve(objective, session, self._tolerance(facts))
+
+        weights = session.draw(solved, lambda found: self.release(found, facts).weights)
         return self._published(weights, facts)
 
     def release(self, found: Solution, facts: Facts) -> Learned:
         """Draw the noise. Every call is a release of its own and costs epsilon."""
-        return self._published(_noisy(_usable(found), self._step(facts), self._scale(facts)), facts)
+        return self._published(_noisy(_certified(found), self._step(facts), self._scale(facts)), facts)
 
     def _published(self, weights: NDArray[np.float64], facts: Facts) -> Learned:
         scale = self._scale(facts)
@@ -167,9 +180,10 @@ class ObjectivePerturbation:
 
     Sensitivity
         See :func:`daskrado.privacy.perturbation.objective_gamma` and ``objective_gaussian``. Both proofs are
-        about the exact minimiser. The solver certifies |grad| <= g, so its answer is within r = g / ridge of it, and
-        is published with L2-gamma noise of scale 2 r / e2: its density is within exp(+-e2/2) of that around the exact
-        minimiser, for which epsilon - e2 holds. In total epsilon, and a delta that is exp(e2/2) times the tilt's.
+        about the exact minimiser. The solver goes on until it certifies |grad| <= g, so its answer is within
+        r = g / ridge of it, and is published with L2-gamma noise of scale 2 r / e2: its density is within exp(+-e2/2)
+        of that around the exact minimiser, for which epsilon - e2 holds. In total epsilon, and a delta that is
+        exp(e2/2) times the tilt's.
 
     Reference
         Chaudhuri, Monteleoni and Sarwate (2011), algorithm 2, repaired; Kifer, Smith and Thakurta (2012); Redberg,
@@ -244,16 +258,21 @@ class ObjectivePerturbation:
         """Spend, draw the tilt, solve, and publish with the noise that covers the solver's distance."""
         ridge, noise = self.calibrated(facts)
         total = ridge + noise.extra
-        tolerance = self.tolerance * facts.norm_bound * (self.loss.lipschitz or 1.0)
+        tolerance = _tolerance(self.tolerance, self.loss, total, facts, noise.rarely_above(facts.width) / facts.rows)
         radius = tolerance / total
         step = 2.0 ** math.floor(math.log2(radius / math.sqrt(facts.width)))
         radius += step * math.sqrt(facts.width) / 2  # for rounding the weights to the grid
         sample = l2_gamma if noise.kind == "gamma" else normal_vector
-        tilt = session.draw(lambda: facts.rows, lambda rows: sample(facts.width, noise.scale) / rows)
+
+        def read() -> int:
+            _read(session, self.loss)  # what is wrong with a row is found before anything is spent
+            return facts.rows
+
+        tilt = session.draw(read, lambda rows: sample(facts.width, noise.scale) / rows)
         objective = Objective(self.loss, total, facts.rows, tilt)
         weights = session.draw(
             lambda: _solve(objective, session, tolerance),
-            lambda found: _noisy(_usable(found), step, 2 * radius / (_SHARE * facts.epsilon)),
+            lambda found: _noisy(_certified(found), step, 2 * radius / (_SHARE * facts.epsilon)),
         )
         details = _described(self.loss, ridge)
         details |= {
@@ -264,15 +283,26 @@ class ObjectivePerturbation:
         return Learned(weights, details)
 
 
+def _tolerance(asked: float, loss: Loss, ridge: float, facts: Facts, tilt: float = 0.0) -> float:
+    """What the solver must certify: as asked, or what it always can; from public facts."""
+    floor = certifiable(Objective(loss, ridge, facts.rows), facts.norm_bound, facts.width, tilt)
+    return max(asked * facts.norm_bound * (loss.lipschitz or 1.0), floor)
+
+
+def _read(session: Session, loss: Loss) -> None:
+    """One pass with a bar. How many more the solver takes depends on the rows, so those show none."""
+    start = RiskSum(session.passes.domain.width, loss, np.zeros(session.passes.domain.width), second=False)
+    session.passes.sum(start, share=session.share, progress=session.progress)
+
+
 def _solve(objective: Objective, session: Session, tolerance: float) -> Solution:
-    return minimise(
-        objective, session.passes, tolerance, share=session.share, progress=session.progress, watch=session.watch
-    )
+    return minimise(objective, session.passes, tolerance, share=session.share, certify=True)
 
 
-def _usable(found: Solution) -> NDArray[np.float64]:
-    """The minimiser if it is certified, else 0: an error here would tell that the data made the solver fail."""
-    return found.weights if found.certified else np.zeros_like(found.weights)
+def _certified(found: Solution) -> NDArray[np.float64]:
+    """The minimiser. All that is proved of the noise on it is proved for a certified one, and no other gets here."""
+    assert found.certified
+    return found.weights
 
 
 def _noisy(weights: NDArray[np.float64], step: float, scale: float) -> NDArray[np.float64]:

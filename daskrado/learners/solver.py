@@ -1,6 +1,8 @@
 """Regularised empirical risk minimisation over a lake, to a certified gradient norm.
 
-Newton up to a few hundred features (gradient and Hessian are one pass), L-BFGS beyond.
+Newton up to a few hundred features (gradient and Hessian are one pass), L-BFGS beyond, and Newton again where that
+does not get there and a Hessian has room. Where the proof of a private learner rests on the certificate, the solver
+goes on until it has one, whatever the rows are: at last by Nesterov's steps, which are slow and sure.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ if TYPE_CHECKING:
     from daskrado.lake.collect import Progress
 
 NEWTON_WIDTH = 400
+HESSIAN_WIDTH = 2000  # a Hessian of so many features has 32 MB
 MAX_PASSES = 200
+MOST_ROWS = 16  # times the public number of rows that stands for a secret one
 _MEMORY = 20  # pairs that L-BFGS remembers
 _ARMIJO = 1e-4
 _THIN = 16  # one row in so many for a first guess
@@ -77,6 +81,9 @@ class _Point:
         return "<point: private>"
 
 
+Look = Callable[[Vector], _Point]
+
+
 def minimise(
     objective: Objective,
     passes: Passes,
@@ -84,6 +91,7 @@ def minimise(
     *,
     share: Share | None = None,
     max_passes: int = MAX_PASSES,
+    certify: bool = False,
     progress: Progress | None = None,
     watch: Watch | None = None,
 ) -> Solution:
@@ -91,41 +99,64 @@ def minimise(
 
     J is convex, so along a search direction its slope only rises: a step that ends before the slope turns positive,
     or that lowers J enough, is safe. ``watch`` sees the number of passes and the gradient norm.
+
+    With ``certify`` it does not stop at ``max_passes``, but where the certificate holds: the ridge must be positive
+    and the tolerance at least :func:`certifiable`.
     """
-    begin = passes.done
-    limit = begin + max_passes
-    thin, width = passes.lake.rows // _THIN, passes.domain.width
-    first = None
-    if width <= NEWTON_WIDTH and thin >= 40 * width:
+    begin, width = passes.done, passes.domain.width
+
+    def looker(newton: bool, every: int = 1, goal: Objective = objective) -> Look:
+        def look(weights: Vector) -> _Point:
+            risk = RiskSum(width, goal.loss, weights, newton, every)
+            point = _point(goal, weights, Risk.of(passes.sum(risk, share=share, progress=progress)))
+            if watch is not None:
+                watch(passes.done - begin, float(np.linalg.norm(point.gradient)))
+            return point
+
+        return look
+
+    thin, first = passes.lake.rows // _THIN, None
+    newton = width <= NEWTON_WIDTH
+    if newton and thin >= 40 * width:
         # A third of the distance at which a sixteenth of the rows cannot tell its minimiser from that of all.
         near = passes.lattice.norm_bound * (objective.loss.lipschitz or 1.0) / (3 * math.sqrt(thin))
         fewer = replace(objective, rows=max(1, objective.rows // _THIN))
-        first = _minimise(fewer, passes, near, None, _THIN, begin + 8, begin, share, progress, watch).weights
-    return _minimise(objective, passes, tolerance, first, 1, limit, begin, share, progress, watch)
+        first = _minimise(fewer, passes, looker(True, _THIN, fewer), near, None, 8, begin, newton=True).weights
+    left = max_passes - (passes.done - begin)
+    found = _minimise(objective, passes, looker(newton), tolerance, first, left, begin, newton=newton)
+    if not found.certified and not newton and width <= HESSIAN_WIDTH:
+        start = found.weights
+        found = _minimise(objective, passes, looker(True), tolerance, start, max_passes, begin, newton=True)
+    if certify and not found.certified:
+        found = _descend(objective, passes, looker(False), tolerance, found.weights, begin)
+    return found
+
+
+def certifiable(objective: Objective, norm_bound: float, width: int, tilt: float = 0.0) -> float:
+    """A tolerance that rounding never keeps the solver from, whatever the rows: four times the error there may be.
+
+    J(w) <= J(0) at the minimiser, so ridge/2 |w|^2 - tilt |w| is at most the loss at 0 there. The number of rows may
+    be up to MOST_ROWS times the public one.
+    """
+    loss, ridge = objective.loss, objective.ridge
+    at_zero = MOST_ROWS * float(loss.value(np.zeros(1))[0])
+    length = (tilt + math.sqrt(tilt * tilt + 2 * ridge * at_zero)) / ridge
+    worst = rounding(replace(objective, linear=np.array([tilt])), MOST_ROWS * objective.rows, norm_bound, width)
+    return 4 * worst(np.array([length]))
 
 
 def _minimise(
     objective: Objective,
     passes: Passes,
+    look: Look,
     tolerance: float,
     first: Vector | None,
-    every: int,
-    limit: int,
+    most: int,
     begin: int,
-    share: Share | None,
-    progress: Progress | None,
-    watch: Watch | None,
+    *,
+    newton: bool,
 ) -> Solution:
-    width = passes.domain.width
-    newton = width <= NEWTON_WIDTH
-
-    def look(weights: Vector) -> _Point:
-        summary = passes.sum(RiskSum(width, objective.loss, weights, newton, every), share=share, progress=progress)
-        point = _point(objective, weights, Risk.of(summary))
-        if watch is not None:
-            watch(passes.done - begin, float(np.linalg.norm(point.gradient)))
-        return point
-
+    width, limit = passes.domain.width, passes.done + most
     here = look(np.zeros(width) if first is None else first)
     slack = rounding(objective, here.risk.rows, passes.lattice.norm_bound, width)
     curve = _Curvature(width)
@@ -155,16 +186,35 @@ def _minimise(
         here = there
         if stuck:
             break
+    return _solution(here, slack, tolerance, passes.done - begin)
+
+
+def _descend(
+    objective: Objective, passes: Passes, look: Look, tolerance: float, first: Vector, begin: int
+) -> Solution:
+    """Nesterov's method for a strongly convex J, until the gradient is small: it always becomes so.
+
+    After t passes the distance from the minimum has fallen by (1 - sqrt(ridge / M))^t, M a bound on all curvature.
+
+    *Reference*: Nesterov (2004), constant step scheme.
+    """
+    here = look(first)
+    slack = rounding(objective, here.risk.rows, passes.lattice.norm_bound, passes.domain.width)
+    assert objective.loss.smoothness is not None
+    steepest = objective.loss.smoothness * passes.lattice.norm_bound**2
+    largest = max(1, here.risk.rows) / objective.rows * steepest + objective.ridge
+    root = math.sqrt(objective.ridge / largest)
+    before = first
+    while _norm(here) + slack(here.weights) > tolerance:
+        now = here.weights - here.gradient / largest
+        here, before = look(now + (1 - root) / (1 + root) * (now - before)), now
+    return _solution(here, slack, tolerance, passes.done - begin)
+
+
+def _solution(here: _Point, slack: Callable[[Vector], float], tolerance: float, passes: int) -> Solution:
     bound = _norm(here) + slack(here.weights)
-    return Solution(
-        here.weights,
-        here.value,
-        bound,
-        bound <= tolerance,
-        passes.done - begin,
-        here.risk.positives,
-        here.risk.rows,
-    )
+    certified = bound <= tolerance
+    return Solution(here.weights, here.value, bound, certified, passes, here.risk.positives, here.risk.rows)
 
 
 def rounding(objective: Objective, rows: int, norm_bound: float, width: int) -> Callable[[Vector], float]:
@@ -172,10 +222,12 @@ def rounding(objective: Objective, rows: int, norm_bound: float, width: int) -> 
 
     With e = 2^-53: a margin is wrong by at most (d + 2) e |w| R, which moves a slope by ``smoothness`` times that;
     a block's sum of 4,096 terms is wrong by at most 4,096 e of the sum of their sizes, and merging over n/4,096
-    blocks by so many e more; each term is at most L R long. Counted twice over for safety.
+    blocks by so many e more; each term is at most L R long. Counted twice over for safety. Rows beyond MOST_ROWS
+    times the public number are not counted: where that is so far from the truth, the certificate has rounding errors.
     """
     unit = 2.0**-52
     loss = objective.loss
+    rows = min(rows, MOST_ROWS * objective.rows)
     share = rows / objective.rows
     terms = (4096 + rows / 4096 + 64) * unit
 

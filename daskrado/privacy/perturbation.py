@@ -72,6 +72,11 @@ class ObjectiveNoise:
         """E |b| (Gaussian: the square root of E |b|^2)."""
         return self.scale * (width if self.kind == "gamma" else math.sqrt(width))
 
+    def rarely_above(self, width: int) -> float:
+        """A length that |b| exceeds with probability at most exp(-40), by Chernoff's bound on its law."""
+        far = width + math.sqrt(80 * width) + 40 if self.kind == "gamma" else math.sqrt(width) + math.sqrt(80)
+        return self.scale * far
+
 
 def _slack(loss: Loss, ridge: float, facts: Facts, budget: float, tight: bool) -> tuple[float, float]:
     """(slack, extra ridge): how much of epsilon the change of volume b -> w can take.

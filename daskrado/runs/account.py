@@ -335,7 +335,7 @@ def left_over(journal: Journal, ledger: Ledger, again: str = AGAIN) -> str:
         again = journal.content.get("again", again)
         return f"noise was being drawn and was not kept, so the charge stays; {again}"
     if journal.has_kept():
-        return f"the release is kept: {journal.finish}"
+        return f"what was drawn is kept: {journal.finish}"
     spent = any(entry.state is State.SPENT for entry in entries.values())
     return f"{'what was paid for stands' if spent else 'the grant is not used up'}: {journal.finish}"
 

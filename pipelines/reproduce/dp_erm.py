@@ -173,7 +173,7 @@ def run_curves(name: str, options: argparse.Namespace) -> dict[str, Any]:
         for train, test, rows in folds(table, domain, options.folds):
             session = Session(train, lambda: None)
             floor = 10.0 ** GRIDS[name][1]
-            solved = minimise(Objective(loss, best["output"], rows), train, 1e-9)
+            solved = minimise(Objective(loss, best["output"], rows), train, 1e-9, certify=True)
             bare = minimise(Objective(loss, floor, rows), train, 1e-6)
             plain.append(float(errors(test, [bare.weights])[0]))
             for at, epsilon in enumerate(epsilons):
@@ -215,7 +215,7 @@ def run_learning(options: argparse.Namespace) -> dict[str, Any]:
                     part = rest.iloc[place * size : (place + 1) * size]
                     with open_passes(open_lake(part, domain), domain, Lattice(1.0)) as passes:
                         session = Session(passes, lambda: None)
-                        solved = minimise(Objective(loss, ridge, size), passes, 1e-9)
+                        solved = minimise(Objective(loss, ridge, size), passes, 1e-9, certify=True)
                         output, objective = (
                             OutputPerturbation(loss, ridge),
                             ObjectivePerturbation(loss, ridge, "gamma"),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import binomtest, kstest
 
@@ -106,19 +107,54 @@ def test_the_exact_minimiser_says_it_is_not_private(clinic: Clinic) -> None:
         daskrado.fit(path, domain, dataset="c", learner={"kind": "erm"}, epsilon=1.0, **PRIVATE)
 
 
-def test_an_uncertified_minimiser_is_replaced_by_zero_and_raises_nothing(
-    clinic: Clinic, monkeypatch: pytest.MonkeyPatch
+def test_a_private_minimiser_is_always_certified(clinic: Clinic, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else whether it is would depend on the rows, and with it what is published. Whatever tolerance is asked for."""
+    path, domain = clinic(3000, 3)
+    found: list[Solution] = []
+
+    def seen(*args: Any, **options: Any) -> Solution:
+        found.append(minimise(*args, **{**options, "max_passes": 1}))
+        return found[-1]
+
+    monkeypatch.setattr(erm, "minimise", seen)
+    with session(path, domain) as passes:
+        for kind in (OutputPerturbation, ObjectivePerturbation):
+            for loss, tolerance in ((Logistic(), 1e-9), (Huber(0.05), 1e-9), (Logistic(), 1e-300)):
+                learner = kind(loss, 0.02, tolerance=tolerance)
+                learner.learn(Session(passes, lambda: None), facts_of(domain, 3000))
+    assert len(found) == 6
+    assert all(solution.certified for solution in found)
+    uncertified = replace(found[0], certified=False)
+    with pytest.raises(AssertionError):
+        OutputPerturbation(Logistic(), 0.02).release(uncertified, facts_of(domain, 3000))
+
+
+@pytest.mark.parametrize("kind", ["output_perturbation", "objective_perturbation", "gradient"])
+def test_a_bad_row_is_found_before_anything_is_spent(
+    clinic: Clinic, tmp_path: Path, own_ledger: Path, kind: str
 ) -> None:
     path, domain = clinic(3000, 3)
+    frame = pd.concat([pd.read_parquet(file) for file in sorted(path.glob("*.parquet"))])
+    frame.iloc[1700, frame.columns.get_loc("readmitted")] = "perhaps"
+    frame.to_parquet(tmp_path / "lake.parquet")
+    with pytest.raises(DataError, match="label outside") as caught:
+        daskrado.fit(
+            tmp_path / "lake.parquet", domain, dataset="c", learner={"kind": kind}, epsilon=1.0, delta=1e-6, **PRIVATE
+        )
+    assert not getattr(caught.value, "__notes__", [])
+    assert [e.state for e in Ledger.open(own_ledger).entries()] == [State.VOID]
 
-    def fails(objective: Objective, *args: Any, **options: Any) -> Solution:
-        return Solution(np.full(domain.width, 1e3), 0.0, 1.0, False, 1, 5, 3000)
 
-    monkeypatch.setattr(erm, "minimise", fails)
+@pytest.mark.parametrize("kind", ["output_perturbation", "objective_perturbation"])
+def test_progress_does_not_tell_how_many_passes_the_solver_takes(clinic: Clinic, kind: str) -> None:
+    path, domain = clinic(3000, 3)
+    learner = {"output_perturbation": OutputPerturbation, "objective_perturbation": ObjectivePerturbation}[kind]
+    steps: list[tuple[int, int]] = []
     with session(path, domain) as passes:
-        for learner in (OutputPerturbation(Logistic(), 0.1), ObjectivePerturbation(Logistic(), 0.1)):
-            weights = learner.learn(Session(passes, lambda: None), facts_of(domain, 3000)).weights
-            assert np.abs(weights).max() < 10  # noise alone
+        session_ = Session(passes, lambda: None, progress=lambda done, total: steps.append((done, total)))
+        learner(Logistic(), 0.05).learn(session_, facts_of(domain, 3000))
+        assert passes.done > 2
+    assert steps == [(1, 3), (2, 3), (3, 3)]
 
 
 def test_one_class_is_an_error_for_a_baseline_and_nothing_to_tell_for_a_private_run(clinic: Clinic) -> None:

@@ -18,7 +18,7 @@ from daskrado.lake.collect import open_passes
 from daskrado.lake.scan import open_lake
 from daskrado.lattice import Lattice, clip_rows
 from daskrado.learners import solver
-from daskrado.learners.solver import Objective, Solution, minimise
+from daskrado.learners.solver import Objective, Solution, certifiable, minimise, rounding
 from daskrado.losses import Huber, Logistic, Loss, SmoothHinge, Square
 
 WIDTH = 7
@@ -100,6 +100,45 @@ def test_the_certificate_holds_in_higher_precision(loss: Loss, newton: bool, mon
         slopes = -(1 + u) / 2 if isinstance(loss, Huber) else -(2 + u * (3 - u * u)) / 4
     gradient = wide.T @ slopes / len(table) + ridge * w
     assert float(np.sqrt((gradient**2).sum())) <= found.gradient
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Huber(0.5), SmoothHinge(0.5)], ids=repr)
+def test_the_last_resort_finds_the_same_minimiser(loss: Loss) -> None:
+    """Nesterov's steps alone, where Newton's are not let past the first pass, on rows of which half count as many."""
+    table, ridge, domain = frame(), 1e-2, domain_of()
+    for rows in (len(table), len(table) // 2):
+        objective = Objective(loss, ridge, rows)
+        tolerance = certifiable(objective, domain.norm_bound, domain.width)
+        with open_passes(open_lake(table, domain), domain, Lattice(1.3)) as passes:
+            slow = minimise(objective, passes, tolerance, max_passes=1, certify=True)
+            fast = minimise(objective, passes, tolerance)
+        assert slow.certified
+        assert slow.passes > 100 > fast.passes
+        assert np.linalg.norm(slow.weights - fast.weights) <= 2 * tolerance / ridge
+
+
+def test_what_can_always_be_certified_is_above_the_rounding_at_the_minimiser() -> None:
+    table, domain = frame(), domain_of()
+    table["y"] = table["x0"] > 0  # separable: the longest weights that a ridge allows
+    for ridge in (1.0, 1e-3, 1e-6):
+        objective = Objective(Logistic(), ridge, len(table))
+        found = solve(table, Logistic(), ridge, len(table))
+        error = rounding(objective, len(table), domain.norm_bound, domain.width)(found.weights)
+        assert 4 * error <= certifiable(objective, domain.norm_bound, domain.width) < 1e-9
+
+
+def test_many_features_are_certified_where_gradients_alone_do_not_get_there() -> None:
+    """L-BFGS is far from it after 200 passes here; a Hessian has room."""
+    draw, rows, width = np.random.default_rng(2), 1500, 420
+    table = pd.DataFrame({f"x{i}": np.where(draw.random(rows) < 0.01 + i / 500, 1.0, 0.0) for i in range(width - 1)})
+    table["y"] = table["x1"] + table["x7"] + draw.normal(size=rows) > 0.5
+    columns = {f"x{i}": {"kind": "numeric", "lower": -9 - i, "upper": 9 + i} for i in range(width - 1)}
+    label = {"column": "y", "positive": True, "negative": False}
+    made = Domain.model_validate({"label": label, "norm_bound": 1.3, "intercept": 0.7, "columns": columns})
+    objective = Objective(Logistic(), 1e-6, rows)
+    with open_passes(open_lake(table, made), made, Lattice(1.3)) as passes:
+        found = minimise(objective, passes, certifiable(objective, 1.3, made.width))
+    assert found.certified
 
 
 def test_any_partitioning_gives_the_same_minimiser(tmp_path: Path) -> None:

@@ -305,7 +305,7 @@ def test_a_full_disk_loses_nothing_that_was_paid_for(pipeline: str, tmp_path: Pa
     done = Namespace(disk)(small, "run", pipeline)
     assert done.returncode == 1
     (line,) = done.stderr.strip().splitlines()
-    assert "No space left on device; the release is kept: daskrado run --resume " in line
+    assert "No space left on device; what was drawn is kept: daskrado run --resume " in line
     assert states(own_ledger) == ["spent"]
     assert list(disk.iterdir()) == []
     resume(line.split()[-1])  # outside that name space there is room
