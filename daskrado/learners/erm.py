@@ -64,13 +64,13 @@ class Erm:
         """Minimise, and refuse what has no useful minimiser: there is no private output to protect here."""
         objective = Objective(self.loss, self.regularisation, facts.rows)
         tolerance = self.tolerance * facts.norm_bound * (self.loss.lipschitz or 1.0)
-        if self.regularisation > 0:  # weights to 1e-7, where rounding lets them
-            floor = certifiable(objective, facts.norm_bound, facts.width)
-            tolerance = max(min(tolerance, 1e-7 * self.regularisation), floor)
+        fine = min(tolerance, 1e-7 * self.regularisation)  # weights to 1e-7, where rounding lets them
+        if self.regularisation > 0:
+            tolerance = max(tolerance, certifiable(objective, facts.norm_bound, facts.width))
         found = minimise(
             objective,
             session.passes,
-            tolerance,
+            fine or tolerance,
             share=session.share,
             progress=session.progress,
             watch=session.watch,
@@ -79,7 +79,7 @@ class Erm:
         if found.positives in (0, found.rows):
             only = label.positive if found.positives else label.negative
             raise DataError(f"column {label.column!r}: every row has the label {only!r}; a classifier needs both")
-        if not found.certified:
+        if found.gradient > tolerance:
             raise DataError(
                 f"the solver stopped at gradient norm {found.gradient:.3g} after {found.passes} passes, above the "
                 f"tolerance {tolerance:.3g}: raise regularisation (now {self.regularisation:g})"

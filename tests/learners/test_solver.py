@@ -18,8 +18,12 @@ from daskrado.lake.collect import open_passes
 from daskrado.lake.scan import open_lake
 from daskrado.lattice import Lattice, clip_rows
 from daskrado.learners import solver
+from daskrado.learners.erm import Erm
+from daskrado.learners.iterative import Session
 from daskrado.learners.solver import Objective, Solution, certifiable, minimise, rounding
 from daskrado.losses import Huber, Logistic, Loss, SmoothHinge, Square
+from daskrado.privacy.perturbation import Facts
+from daskrado.relations import Relation
 
 WIDTH = 7
 
@@ -100,6 +104,22 @@ def test_the_certificate_holds_in_higher_precision(loss: Loss, newton: bool, mon
         slopes = -(1 + u) / 2 if isinstance(loss, Huber) else -(2 + u * (3 - u * u)) / 4
     gradient = wide.T @ slopes / len(table) + ridge * w
     assert float(np.sqrt((gradient**2).sum())) <= found.gradient
+
+
+@pytest.mark.parametrize("separable", [True, False])
+@pytest.mark.parametrize("ridge", [1e-4, 1e-6])
+def test_the_baseline_agrees_with_scikit_learn_where_weights_are_long(separable: bool, ridge: float) -> None:
+    """To 1e-6 in every coefficient, which a small gradient alone does not give at a small ridge."""
+    table, domain = frame(), domain_of()
+    table[["x1", "x2"]] *= [1e-2, 1e-4]
+    if separable:
+        table["y"] = table["x0"] > 0
+    with open_passes(open_lake(table, domain), domain, Lattice(1.3)) as passes:
+        facts = Facts(len(table), domain.width, 1.3, Relation.REPLACE_ONE, 1.0)
+        found = Erm(Logistic(), ridge).learn(Session(passes, lambda: None), facts)
+    x, y = encoded(table, domain)
+    peer = LogisticRegression(C=1 / (len(table) * ridge), fit_intercept=False, tol=1e-14, solver="newton-cholesky")
+    np.testing.assert_allclose(found.weights, peer.fit(x, y).coef_[0], atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("loss", [Logistic(), Huber(0.5), SmoothHinge(0.5)], ids=repr)
