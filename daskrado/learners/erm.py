@@ -285,6 +285,7 @@ class ObjectivePerturbation:
 
 def _tolerance(asked: float, loss: Loss, ridge: float, facts: Facts, tilt: float = 0.0) -> float:
     """What the solver must certify: as asked, or what it always can; from public facts."""
+    check_ridge(ridge)
     floor = certifiable(Objective(loss, ridge, facts.rows), facts.norm_bound, facts.width, tilt)
     return max(asked * facts.norm_bound * (loss.lipschitz or 1.0), floor)
 
