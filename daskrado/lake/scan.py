@@ -107,6 +107,11 @@ class Lake:
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     @property
+    def folder_columns(self) -> list[str]:
+        """The columns that the names of folders hold, not the files."""
+        return sorted({name for part in self.partitions for name, _ in getattr(part, "hive", ())})
+
+    @property
     def in_memory(self) -> bool:
         """Whether the rows are in this process already: then they stay here, and are never put into tasks."""
         return any(isinstance(getattr(part, "content", None), pa.Table) for part in self.partitions) or any(

@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 from daskrado.domain import Domain, Scalar
 from daskrado.encoding import Problem, encode_table, needed_columns, places, value_set
 from daskrado.errors import DataError, UsageError
+from daskrado.lake.scan import Lake
 from daskrado.lake.seeds import SignatureKey, record_seeds
 from daskrado.lattice import row_norms
 from daskrado.statistics.rados import mix
 
+KEPT_PLACE = "a record keeps its file and its place in it, whatever it holds: rows are dealt out by position"
 ASIDE = -1  # the shard number of rows that train nobody
 _CHUNK_ROWS = 32_768
 
@@ -109,6 +111,19 @@ def read_rows(
             order = sharding.order(ids, first + start, stop - start)
             yield LabelledRows(clipped(x, domain.norm_bound), labels[start:stop], sharding.assign(order), order)
         first += encoded.length
+
+
+def check_places(lake: Lake, what: str, instead: str) -> None:
+    """Refuse to deal out rows by position where what a record holds decides its file, as in a tree of folders.
+
+    There a replaced record moves to another folder and shifts all later rows of two files: every part changes.
+    """
+    if lake.folder_columns:
+        raise DataError(
+            f"{what} by position, but the lake's folders go by {', '.join(lake.folder_columns)}: a changed record "
+            f"would move to another file and shift the rows of both; write the lake without such folders "
+            f"(daskrado ingest without --by), or {instead}"
+        )
 
 
 def clipped(x: NDArray[np.float64], bound: float) -> NDArray[np.float64]:

@@ -11,10 +11,12 @@ from numpy.typing import NDArray
 
 from daskrado.errors import UsageError
 from daskrado.lake.collect import Passes, Share
+from daskrado.lake.shards import KEPT_PLACE
 from daskrado.learners.iterative import Guarantee, IterativeLearner, Learned, Session, noise_to_signal
 from daskrado.privacy.accountant import ApproximateEvent, Event, PureEvent
 from daskrado.privacy.noise import exponential_choice
 from daskrado.privacy.perturbation import Facts
+from daskrado.relations import Relation
 from daskrado.statistics.risk import Mistakes
 
 
@@ -23,7 +25,8 @@ class Tuning:
     """The grid's learners, each with the whole budget on one of m + 1 parts; the last part chooses.
 
     Rows are dealt out by public random numbers, keyed by record id under add/remove and by position otherwise, never
-    by their content. The choice is by the exponential mechanism on the number of mistakes.
+    by their content. A lake whose folders are named after a column is refused where rows go by position. The
+    choice is by the exponential mechanism on the number of mistakes.
 
     Sensitivity
         One protected unit is in one part, if it has one row, so the parts' guarantees hold together at the price of
@@ -64,7 +67,10 @@ class Tuning:
                 + (f"at most {most} would do" if most > 1 else "the lake is too small to tune on")
             )
         how = "exponential mechanism over disjoint parts (Chaudhuri et al. 2011, algorithm 4); "
-        return _dearest([learner.guarantee(part) for learner in self.grid], facts, how)
+        found = _dearest([learner.guarantee(part) for learner in self.grid], facts, how)
+        if facts.relation is Relation.ADD_REMOVE:
+            return found
+        return replace(found, assumptions=(*found.assumptions, KEPT_PLACE))
 
     def forecast(self, facts: Facts) -> Iterator[tuple[str, str]]:
         """Parts, then what each learner would do."""

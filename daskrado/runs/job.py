@@ -20,7 +20,7 @@ from daskrado.privacy.ledger import Grant
 from daskrado.release import Release, release_without_privacy
 from daskrado.runs.account import Account
 from daskrado.runs.charging import Clock
-from daskrado.runs.learning import by_record, learn_iteratively
+from daskrado.runs.learning import by_record, check_dealing, learn_iteratively
 from daskrado.runs.opening import open_account
 from daskrado.runs.pipeline import Pipeline, RadoStatistic
 from daskrado.runs.pipeline_job import Progress
@@ -103,6 +103,7 @@ def run(
 def scanned(plan: Plan, sites: int = 1) -> Lake:
     """The lake of a plan; sums of it, and of ``sites`` lakes like it, must fit in 64 bits."""
     lake = open_lake(plan.pipeline.lake, plan.pipeline.domain, ids=by_record(plan))
+    check_dealing(plan, lake)
     if plan.statistic is not None:
         plan.lattice.guard(lake.rows * sites, plan.statistic.largest_per_row(plan.lattice))
     return lake

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from daskrado.lake.collect import open_passes
 from daskrado.lake.scan import Lake
 from daskrado.lake.seeds import SignatureKey
+from daskrado.lake.shards import check_places
 from daskrado.learners.iterative import Draws, IterativeLearner, Learned, Session
 from daskrado.relations import Relation
 from daskrado.runs.plan import Plan
@@ -51,5 +52,15 @@ def by_record(plan: Plan) -> bool:
         return False
     if plan.statistic is not None:
         return plan.statistic.needs_seeds
-    # A replaced record may bring another id and move to another part of a grid; its position stays.
+    # A replaced record may bring another id and move to another part of a grid; its position stays, if no folder is
+    # named after what it holds.
     return cast(IterativeLearner, plan.learner).seeded and plan.statement.relation is Relation.ADD_REMOVE
+
+
+def check_dealing(plan: Plan, lake: Lake) -> None:
+    """Refuse a lake whose rows a tuning grid would deal out by positions that depend on what they hold."""
+    dealt = plan.statistic is None and cast(IterativeLearner, plan.learner).seeded
+    if dealt and plan.statement.private and not by_record(plan):
+        check_places(
+            lake, "tuning deals rows out", "protect under add_remove with an id column, or tune on a public_lake"
+        )

@@ -10,19 +10,23 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from scipy.stats import chisquare
 
 import daskrado
 from daskrado.domain import Domain
-from daskrado.errors import UsageError
+from daskrado.errors import DataError, UsageError
 from daskrado.lake.collect import Share, open_passes
 from daskrado.lake.scan import open_lake
 from daskrado.lake.seeds import SignatureKey
+from daskrado.lake.shards import KEPT_PLACE
 from daskrado.lattice import Lattice
 from daskrado.learners.iterative import Guarantee, Learned, Session
 from daskrado.learners.tuning import Tuning
 from daskrado.privacy.accountant import PureEvent
+from daskrado.privacy.ledger import Ledger
 from daskrado.privacy.perturbation import Facts
 from daskrado.relations import Relation
 from daskrado.runs.kinds import load_job
@@ -30,6 +34,12 @@ from daskrado.statistics.risk import Mistakes
 
 Clinic = Callable[..., tuple[Path, Domain]]
 GRID = [{"kind": "objective_perturbation", "regularisation": r} for r in (0.3, 0.003)]
+WARDS = {
+    "label": {"column": "y", "positive": 1, "negative": 0},
+    "id": "id",
+    "norm_bound": 2.0,
+    "columns": {"x": {"kind": "boolean"}, "ward": {"kind": "categorical", "values": ["a", "b"]}},
+}
 
 
 @dataclass(frozen=True)
@@ -189,6 +199,36 @@ def test_what_cannot_be_dealt_out_is_refused(clinic: Clinic) -> None:
         daskrado.fit(path, no_id, dataset="c", learner=tuning, epsilon=5.0, relation="add_remove", rows=3000)
     with pytest.raises(UsageError, match="would be in several parts"):
         daskrado.fit(path, domain, dataset="c", learner=tuning, epsilon=5.0, relation="replace_one", rows_per_unit=2)
+
+
+@pytest.mark.parametrize("relation", ["replace_one", "label_flip", "feature_flip", "add_remove"])
+def test_rows_go_by_position_only_where_folders_do_not_depend_on_them(relation: str, tmp_path: Path) -> None:
+    """In a hive tree a replaced record moves to another file, and all later rows of both to other parts."""
+    lake, domain, ledger = tmp_path / "lake", Domain.model_validate(WARDS), tmp_path / "ledger.sqlite"
+    table = pa.table(
+        {"x": [True, False] * 3000, "y": [1, 0] * 3000, "id": range(6000), "ward": ["a", "b", "b"] * 2000}
+    )
+    pq.write_to_dataset(table, lake, partition_cols=["ward"])
+    options: dict[str, Any] = {
+        "dataset": "c",
+        "learner": {"kind": "tuning", "grid": GRID},
+        "epsilon": 4.0,
+        "relation": relation,
+        "rows": 6000,
+        "feature": "x" if relation == "feature_flip" else None,
+        "ledger": ledger,
+        "first_limit": (10, 1e-6),
+    }
+    if relation == "add_remove":  # by record id, wherever the record is
+        found = daskrado.fit(lake, domain, **options)
+        assert KEPT_PLACE not in found.model.statement.assumptions
+        return
+    with pytest.raises(DataError, match=r"folders go by ward: .* without such folders .*ingest without --by"):
+        daskrado.fit(lake, domain, **options)
+    with Ledger.open(ledger) as opened:
+        assert not opened.entries("c")
+    flat = daskrado.fit(table.to_pandas(), domain, **options)
+    assert KEPT_PLACE in flat.model.statement.assumptions
 
 
 @pytest.mark.parametrize("name", ["erm", "tuning", "baseline"])

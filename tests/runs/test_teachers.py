@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 import daskrado
 from daskrado.cli import cli
 from daskrado.errors import DaskradoError, DataError, UsageError
+from daskrado.lake.shards import KEPT_PLACE
 from daskrado.learners.black_box import ObjectFactory
 from daskrado.models import LinearModel
 from daskrado.privacy.answers import answering
@@ -421,6 +422,20 @@ def test_positions_under_replace_one_need_no_id(folder: Path, tmp_path: Path) ->
     assert load_teachers(wanted).shard_by == "position"
     result = daskrado.run_teachers(wanted)
     assert result.counts["answered"] == 300
+    assert KEPT_PLACE in result.plan.statement.assumptions
+
+
+@pytest.mark.parametrize("relation", ["replace_one", "label_flip"])
+def test_positions_are_refused_where_folders_go_by_what_a_record_holds(
+    folder: Path, tmp_path: Path, relation: str
+) -> None:
+    frame = draw_rows(ROWS, 1).assign(site=lambda f: np.where(f["x0"] > 0, "a", "b"))
+    pq.write_to_dataset(pa.Table.from_pandas(frame, preserve_index=False), tmp_path / "tree", partition_cols=["site"])
+    protect, teachers = {"relation": relation, "unit": "one patient"}, {"shard_by": "position"}
+    wanted = content(folder, tmp_path, lake=str(tmp_path / "tree"), protect=protect, teachers=teachers)
+    with pytest.raises(DataError, match="folders go by site"):
+        daskrado.run_teachers(wanted)
+    assert not Ledger.open(tmp_path / "ledger.sqlite").entries("clinic")
 
 
 def test_a_unit_with_several_rows_reaches_as_many_teachers_unless_the_id_names_it(

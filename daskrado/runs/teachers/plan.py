@@ -17,6 +17,7 @@ from daskrado.bounds.teachers import (
     theorem_refusals,
 )
 from daskrado.errors import UsageError
+from daskrado.lake.shards import KEPT_PLACE
 from daskrado.learners.dry_fit import dry_fit
 from daskrado.privacy.accountant import Event
 from daskrado.privacy.answers import Answering, Terms, answering
@@ -105,6 +106,8 @@ def _statement(pipeline: TeachersPipeline, mechanism: Answering, accountant: str
     ]
     if pipeline.shard_by == "record":
         said.append("record ids do not depend on what the record holds")
+    if pipeline.shard_by == "position":
+        said.append(KEPT_PLACE)
     if pipeline.estimate_epsilon is not None:
         accountant += f", plus epsilon {pipeline.estimate_epsilon:g} for the teachers' error"
     return PrivacyStatement(

@@ -21,7 +21,7 @@ from daskrado.encoding import needed_columns, type_problem
 from daskrado.errors import DataError
 from daskrado.lake.ensemble import Ensemble, rows_aside, train
 from daskrado.lake.scan import Lake, open_lake
-from daskrado.lake.shards import encode_queries
+from daskrado.lake.shards import check_places, encode_queries
 from daskrado.lake.teachers import ERROR_UNIT, AsideRows, Course
 from daskrado.learners.black_box import ObjectFactory
 from daskrado.privacy.answers import answering
@@ -159,6 +159,8 @@ def open_session(
     lake = open_lake(pipeline.lake, pipeline.domain, label=binary, ids=pipeline.shard_by != "position")
     if not binary and pipeline.domain.label.column not in lake.schema.names:
         raise DataError(f"the lake has no label column {pipeline.domain.label.column!r}")
+    if pipeline.shard_by == "position":
+        check_places(lake, "teachers shard rows", "shard by the domain's id under another relation than replace_one")
     check_rows(pipeline, lake.rows)
     relation = pipeline.protect.relation
     notes = set_first_limit(ledger, pipeline.ledger, pipeline.dataset, relation)
