@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -14,6 +15,7 @@ from daskrado.lake.collect import Passes, Share
 from daskrado.lake.shards import KEPT_PLACE
 from daskrado.learners.iterative import Guarantee, IterativeLearner, Learned, Session, noise_to_signal
 from daskrado.privacy.accountant import ApproximateEvent, Event, PureEvent
+from daskrado.privacy.events import MAX_EPSILON
 from daskrado.privacy.noise import exponential_choice
 from daskrado.privacy.perturbation import Facts
 from daskrado.relations import Relation
@@ -60,7 +62,8 @@ class Tuning:
             )
         part = self.part(facts)
         if noise_to_signal(part) > 1:
-            most = int(1 / noise_to_signal(facts)) - 1
+            enough = math.ceil(noise_to_signal(replace(facts, rows=1)))  # rows, of which each part needs so many
+            most = facts.rows // enough - 1
             raise UsageError(
                 f"tuning.grid: {len(self.grid)} learners leave {part.rows:,} rows to each part, too few at epsilon "
                 f"{facts.epsilon:g}; "
@@ -114,8 +117,9 @@ class Tuning:
 class PublicTuning:
     """The learner of a grid that does best on public rows, then fitted on the private ones with the whole budget.
 
-    Every learner is fitted with its noise on one half of the public rows, scaled to the private lake's budget, and
-    counted on the other half. Public rows cost nothing, so the choice is a public fact.
+    Every learner is fitted with its noise on one half of the public rows and counted on the other half. Fewer rows
+    get as many times more epsilon (at most the largest there is), so that the noise is to the gradient what it will
+    be in the private fit. Public rows cost nothing, so the choice is a public fact.
 
     Sensitivity
         The choice does not depend on private rows; the one fit has its own guarantee.
@@ -162,8 +166,9 @@ class PublicTuning:
 
     @staticmethod
     def _mistakes(learner: IterativeLearner, public: Passes, facts: Facts) -> int:
-        trial = Session(public, lambda: None, Share(0, 2))
-        weights = learner.learn(trial, replace(facts, rows=max(1, public.lake.rows // 2))).weights
+        trial, rows = Session(public, lambda: None, Share(0, 2)), max(1, public.lake.rows // 2)
+        epsilon = min(float(MAX_EPSILON), facts.epsilon * facts.rows / rows)
+        weights = learner.learn(trial, replace(facts, rows=rows, epsilon=epsilon)).weights
         counted = public.sum(Mistakes(public.domain.width, weights[:, None]), share=Share(1, 2))
         return int(counted.vector[0])
 
