@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -18,7 +19,7 @@ from scipy.stats import chisquare
 import daskrado
 from daskrado.domain import Domain
 from daskrado.errors import DataError, UsageError
-from daskrado.lake.collect import Share, open_passes
+from daskrado.lake.collect import Passes, Share, open_passes
 from daskrado.lake.scan import open_lake
 from daskrado.lake.seeds import SignatureKey
 from daskrado.lake.shards import KEPT_PLACE
@@ -30,6 +31,7 @@ from daskrado.privacy.ledger import Ledger
 from daskrado.privacy.perturbation import Facts
 from daskrado.relations import Relation
 from daskrado.runs.kinds import load_job
+from daskrado.statistics.base import Additive, Summary
 from daskrado.statistics.risk import Mistakes
 
 Clinic = Callable[..., tuple[Path, Domain]]
@@ -248,6 +250,114 @@ def test_what_cannot_be_dealt_out_is_refused(clinic: Clinic) -> None:
         daskrado.fit(path, no_id, dataset="c", learner=tuning, epsilon=5.0, relation="add_remove", rows=3000)
     with pytest.raises(UsageError, match="would be in several parts"):
         daskrado.fit(path, domain, dataset="c", learner=tuning, epsilon=5.0, relation="replace_one", rows_per_unit=2)
+
+
+class Read(NamedTuple):
+    """One pass over a lake: what a grid's fits and counts read is told by these alone."""
+
+    rows: int  # of the lake, which tells the private one from the public one
+    share: Share | None
+    counts: bool  # mistakes, not a step of a fit
+    by_record: bool
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[Read]:
+    found: list[Read] = []
+    really = Passes.sum
+
+    def spied(self: Passes, statistic: Additive, **options: Any) -> Summary:
+        counts = isinstance(statistic, Mistakes)
+        found.append(Read(self.lake.rows, options.get("share"), counts, self._job.by_record))
+        return really(self, statistic, **options)
+
+    monkeypatch.setattr(Passes, "sum", spied)
+    return found
+
+
+def in_turn(reads: list[Read]) -> list[Read]:
+    """Without the repetitions of an iterative fit."""
+    return [read for read, _ in itertools.groupby(reads)]
+
+
+@pytest.mark.parametrize("relation", ["replace_one", "add_remove"])
+def test_every_learner_reads_its_own_part_and_the_last_part_chooses(
+    relation: str, clinic: Clinic, reads: list[Read]
+) -> None:
+    """Parallel composition holds only if no pass of any learner sees a row of another part."""
+    path, domain = clinic(20_000, 2)
+    assert domain.id is not None
+    by_record = relation == "add_remove"  # a removed record shifts positions, a replaced one may change its id
+    rows = 16_000 if by_record else 20_000  # a guess where their number is secret
+    kinds = ("output_perturbation", "objective_perturbation", "gradient")
+    result = daskrado.fit(
+        path,
+        domain,
+        dataset="c",
+        learner={"kind": "tuning", "grid": [{"kind": kind} for kind in kinds]},
+        epsilon=8.0,
+        delta=1e-6,
+        relation=relation,
+        rows=rows,
+        first_limit=(10, 1e-6),
+    )
+    assert result.plan.facts is not None
+    assert result.plan.facts.rows == rows
+    expected = []
+    for part in range(3):
+        if not by_record:  # part sizes are public, so they are counted
+            expected.append(Read(20_000, Share(part, 4), True, by_record))
+        expected.append(Read(20_000, Share(part, 4), False, by_record))
+    assert in_turn(reads) == [*expected, Read(20_000, Share(3, 4), True, by_record)]
+    assert sum(read.share == Share(3, 4) for read in reads) == 1
+
+
+@pytest.mark.parametrize("relation", [Relation.REPLACE_ONE, Relation.LABEL_FLIP, Relation.ADD_REMOVE])
+def test_part_sizes_are_counted_only_where_the_number_of_rows_is_public(
+    relation: Relation, reads: list[Read]
+) -> None:
+    table, domain = line(400)
+    grid = tuple(Fixed((1.0, cut)) for cut in (0.0, 0.2, 0.4))
+    facts = Facts(1000, 2, 1.5, relation, 2.0, 1e-6)  # 1000 is a guess under add/remove, and a wrong one
+    with open_passes(
+        open_lake(table, domain), domain, Lattice(1.5), seeded=True, key=SignatureKey.from_seed(0)
+    ) as passes:
+        Tuning(grid).learn(Session(passes, lambda: None), facts)
+        told = len(reads)
+        sizes = [int(passes.sum(Mistakes(2, np.eye(2)), share=Share(i, 4)).vector[-1]) for i in range(4)]
+    assert sum(sizes) == 400
+    assert len(set(sizes)) > 1
+    if relation is Relation.ADD_REMOVE:
+        assert told == 1  # the choice; these learners read nothing
+        sizes = [1000 // 4] * 4
+    assert [one.given for one in grid] == [[(Share(i, 4), replace(facts, rows=sizes[i]))] for i in range(3)]
+
+
+def test_a_grid_costs_the_largest_delta_of_its_learners() -> None:
+    facts = Facts(10_000, 2, 1.5, Relation.REPLACE_ONE, 2.0, 1e-6)
+    for deltas in ((0.0, 1e-6), (1e-6, 1e-9), (0.0, 0.0)):
+        grid = tuple(Fixed((1.0, 0.0), delta) for delta in deltas)
+        for found in (Tuning(grid).guarantee(facts), PublicTuning(grid, None).guarantee(facts)):
+            assert found.delta == max(deltas)
+            most = ApproximateEvent(2.0, max(deltas)) if max(deltas) else PureEvent(2.0)
+            assert found.event == most
+
+
+def test_public_rows_are_fitted_on_one_half_and_counted_on_the_other(clinic: Clinic, reads: list[Read]) -> None:
+    """The choice is a public fact only if no private row is read for it, and fair only if the halves are two."""
+    (path, domain), (public, _) = clinic(20_000, 2), clinic(3000, 3)
+    daskrado.fit(
+        path,
+        domain,
+        dataset="c",
+        learner={"kind": "tuning", "grid": [*GRID, {"kind": "gradient"}], "public_lake": str(public)},
+        epsilon=2.0,
+        delta=1e-6,
+        relation="replace_one",
+        first_limit=(10, 1e-6),
+    )
+    trial = [Read(3000, Share(0, 2), False, False), Read(3000, Share(1, 2), True, False)]
+    assert in_turn(reads) == [*trial * 3, Read(20_000, None, False, False)]
 
 
 @pytest.mark.parametrize("relation", ["replace_one", "label_flip", "feature_flip", "add_remove"])
