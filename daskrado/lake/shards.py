@@ -126,6 +126,12 @@ def check_places(lake: Lake, what: str, instead: str) -> None:
         )
 
 
+def check_signatures(lake: Lake, domain: Domain) -> None:
+    """The same for rados whose signatures are public and, without a record id, by position."""
+    if domain.id is None:
+        check_places(lake, "rados with a public seed take their signatures", "drop the seed, or name an id column")
+
+
 def clipped(x: NDArray[np.float64], bound: float) -> NDArray[np.float64]:
     """Rows scaled down to the norm bound, in place."""
     x *= (bound / np.maximum(row_norms(x), bound))[:, None]

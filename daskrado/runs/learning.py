@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, cast
 from daskrado.lake.collect import open_passes
 from daskrado.lake.scan import Lake
 from daskrado.lake.seeds import SignatureKey
-from daskrado.lake.shards import check_places
+from daskrado.lake.shards import check_places, check_signatures
 from daskrado.learners.iterative import Draws, IterativeLearner, Learned, Session
 from daskrado.relations import Relation
+from daskrado.runs.pipeline import RadoStatistic
 from daskrado.runs.plan import Plan
 
 if TYPE_CHECKING:
@@ -58,7 +59,10 @@ def by_record(plan: Plan) -> bool:
 
 
 def check_dealing(plan: Plan, lake: Lake) -> None:
-    """Refuse a lake whose rows a tuning grid would deal out by positions that depend on what they hold."""
+    """Refuse a lake whose rows a tuning grid, or public signatures, would tell by positions that depend on them."""
+    chosen = plan.pipeline.statistic
+    if isinstance(chosen, RadoStatistic) and chosen.seed is not None and plan.statement.private:
+        check_signatures(lake, plan.pipeline.domain)
     dealt = plan.statistic is None and cast(IterativeLearner, plan.learner).seeded
     if dealt and plan.statement.private and not by_record(plan):
         check_places(

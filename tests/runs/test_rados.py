@@ -15,6 +15,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+import daskrado
 from daskrado.audit.reconstruction import solve_signatures
 from daskrado.cli import cli
 from daskrado.domain import Domain, parse
@@ -125,6 +126,26 @@ def everything(clinic: Clinic, tmp_path_factory: pytest.TempPathFactory) -> tupl
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("matplotlib.figure.Figure.savefig", unplotted)
         return folder / "out", make_rados(job, ledger_path=ledger), ledger
+
+
+def test_public_signatures_by_position_need_rows_that_stay_in_their_place(
+    clinic: Clinic, tmp_path: Path, own_ledger: Path
+) -> None:
+    """In a tree of folders a replaced record may move, and all rows behind it get other signatures."""
+    path, domain = clinic()
+    table = pa.concat_tables([pq.read_table(file) for file in sorted(path.glob("*.parquet"))])
+    pq.write_to_dataset(table, tmp_path / "tree", partition_cols=["ward"])
+    nameless = domain.model_copy(update={"id": None})
+    item = {**SETS[1], "seed": 5}
+    with pytest.raises(DataError, match=r"signatures by position, but the lake's folders go by ward.* drop the seed"):
+        make_rados(pipeline(tmp_path / "tree", nameless, [item]), write=False)
+    statistic = {"kind": "balanced_rados", "count": 8, "seed": 5}
+    options = {"dataset": "clinic", "learner": "radoboost", "statistic": statistic, "relation": "replace_one"}
+    with pytest.raises(DataError, match="drop the seed, or name an id column"):
+        daskrado.fit(tmp_path / "tree", nameless, epsilon=1.0, delta=1e-6, first_limit=(10, 1e-5), **options)
+    assert states(own_ledger) == []
+    make_rados(pipeline(tmp_path / "tree", nameless, [SETS[1]]), write=False)
+    make_rados(pipeline(tmp_path / "tree", domain, [item], dataset="clinic"), write=False)
 
 
 def test_every_set_carries_a_statement_of_its_kind(everything: tuple[Path, RadosResult, Path]) -> None:

@@ -17,6 +17,7 @@ from daskrado.cluster import connect
 from daskrado.lake.collect import collect
 from daskrado.lake.scan import Lake, open_lake
 from daskrado.lake.seeds import SignatureKey
+from daskrado.lake.shards import check_signatures
 from daskrado.learners.keep import THEOREM, choose_by_mistakes, mistakes
 from daskrado.models import LinearModel, write_text
 from daskrado.privacy.accountant import PureEvent, event_to_json
@@ -132,6 +133,8 @@ class _Making:
         for plan in plans:
             if plan.event is None or plan.statement.relation is None:
                 continue
+            if isinstance(plan.item, SummedSet | FixedSupportSet) and plan.item.seed is not None:
+                check_signatures(self.lake, self.pipeline.domain)
             wanted = [(_role(plan), plan.event, plan.statement.theorem, 16 * plan.statistic.size)]
             if plan.item.keep_epsilon is not None:
                 wanted.append((_role(plan, "choice"), PureEvent(plan.item.keep_epsilon), THEOREM, 8))
