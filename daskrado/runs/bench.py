@@ -6,7 +6,7 @@ import resource
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -81,33 +81,37 @@ def collect_figures(rows: int, features: int) -> dict[str, float | int]:
             assert two is not None
             jobs: list[Callable[[], Any]] = [partial(_scan, client, lake, domain) for client in (two, one)]
             jobs += [partial(collect, statistic, lake, domain, lattice, client=client) for client in (two, one)]
-            scan_two, scan_one, collect_two, collect_one = medians_in_turns(*jobs)
+            scan_two, scan_one, collect_two, collect_one = zip(*seconds_in_turns(*jobs), strict=True)
             peaks = two.run(peak_memory_mb)
         return {
             "rows": rows,
             "features": features,
             "rados": RADOS,
-            "scan_seconds": round(scan_two, 4),
-            "collect_seconds": round(collect_two, 4),
-            "ratio_to_scan": round(collect_two / scan_two, 3),
+            "scan_seconds": round(statistics.median(scan_two), 4),
+            "collect_seconds": round(statistics.median(collect_two), 4),
+            "ratio_to_scan": _ratio(collect_two, scan_two),
             "dense_ratio": round(_dense_ratio(lake, domain, lattice), 1),
-            "speedup_two_workers": round(collect_one / collect_two, 3),
-            "scan_speedup_two_workers": round(scan_one / scan_two, 3),
+            "speedup_two_workers": _ratio(collect_one, collect_two),
+            "scan_speedup_two_workers": _ratio(scan_one, scan_two),
             "worker_peak_mb": round(max(peaks.values()), 1),
         }
 
 
 def median_seconds(work: Callable[[], Any]) -> float:
     """Median wall seconds after one call to warm up."""
-    return medians_in_turns(work)[0]
+    return statistics.median(seconds for (seconds,) in seconds_in_turns(work))
 
 
-def medians_in_turns(*jobs: Callable[[], Any]) -> list[float]:
-    """Median wall seconds of some jobs run in turns, so that all see the same state of the machine."""
+def seconds_in_turns(*jobs: Callable[[], Any]) -> list[list[float]]:
+    """Wall seconds of some jobs run in turns, round by round, so that all see the same state of the machine."""
     for job in jobs:
         job()
-    rounds = [[_timed(job) for job in jobs] for _ in range(REPEATS)]
-    return [statistics.median(seconds) for seconds in zip(*rounds, strict=True)]
+    return [[_timed(job) for job in jobs] for _ in range(REPEATS)]
+
+
+def _ratio(one: Sequence[float], other: Sequence[float]) -> float:
+    """Of two jobs, the median over rounds: what slows a round down slows both."""
+    return round(statistics.median(a / b for a, b in zip(one, other, strict=True)), 3)
 
 
 def _timed(work: Callable[[], Any]) -> float:
