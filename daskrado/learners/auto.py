@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+from daskrado.errors import UsageError
 from daskrado.learners.erm import ObjectivePerturbation, OutputPerturbation
 from daskrado.learners.gradient import PrivateGradient
 from daskrado.learners.iterative import Guarantee, IterativeLearner, Learned, Session
@@ -21,11 +22,21 @@ class Auto:
     seeded: ClassVar[bool] = False
 
     def ranked(self, facts: Facts) -> list[tuple[float, IterativeLearner]]:
-        """Candidates by forecast, best first."""
+        """Candidates by forecast, best first; those that refuse these facts are left out, unless all do."""
         candidates: list[IterativeLearner] = [ObjectivePerturbation(Huber(0.5)), OutputPerturbation(Huber(0.5))]
         if facts.delta > 0:
             candidates.insert(0, PrivateGradient())
-        return sorted(((one.excess(facts), one) for one in candidates), key=lambda pair: pair[0])
+        able: list[tuple[float, IterativeLearner]] = []
+        refusals: list[UsageError] = []
+        for one in candidates:
+            try:
+                one.guarantee(facts)
+                able.append((one.excess(facts), one))
+            except UsageError as error:
+                refusals.append(error)
+        if not able:
+            raise refusals[0]
+        return sorted(able, key=lambda pair: pair[0])
 
     def chosen(self, facts: Facts) -> IterativeLearner:
         """The best of them."""
@@ -39,11 +50,12 @@ class Auto:
         """Why this one, then what it does."""
         ranked = self.ranked(facts)
         rest = ", ".join(f"{one.name} {value:.2g}" for value, one in ranked[1:])
+        against = f"against {rest}" if rest else "the others cannot be drawn"
         yield (
             "chooses",
             (
                 f"{ranked[0][1].name}: for {facts.rows:,} rows, {facts.width} features, epsilon {facts.epsilon:g} "
-                f"under {facts.relation} it has the least forecast excess loss, {ranked[0][0]:.2g} (against {rest})"
+                f"under {facts.relation} it has the least forecast excess loss, {ranked[0][0]:.2g} ({against})"
             ),
         )
         yield from ranked[0][1].forecast(facts)

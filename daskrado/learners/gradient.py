@@ -113,14 +113,17 @@ class PrivateGradient:
 
     def _reach(self, facts: Facts) -> float:
         """How far one protected unit moves a sum of gradients."""
-        slopes = SlopeSum.at(np.zeros(facts.width), self.loss or Huber(), Lattice(facts.norm_bound))
+        slopes = SlopeSum.at(np.zeros(facts.width), self.loss or Huber(), _lattice(facts))
         return slopes.sensitivity(facts.relation).l2 * facts.rows_per_unit
 
     def guarantee(self, facts: Facts) -> Guarantee:
-        """All steps together, as one Gaussian."""
+        """All steps together, as one Gaussian; noise and, where their number is public, rows must fit the lattice."""
         found = self.calibration(facts)
         check_worthwhile(facts)
-        _unit(self.schedule(facts), Lattice(facts.norm_bound))
+        lattice = _lattice(facts)
+        _unit(self.schedule(facts), lattice)
+        if facts.relation.rows_public:
+            lattice.guard(facts.rows, 1 << (lattice.bits + SLOPE_BITS))
         return Guarantee(found.event, facts.delta, "noisy gradient", found.theorem)
 
     def forecast(self, facts: Facts) -> Iterator[tuple[str, str]]:
@@ -185,6 +188,10 @@ class PrivateGradient:
         if isinstance(plan.loss, Huber | SmoothHinge):
             details["h"] = plan.loss.h
         return Learned(total / facts.norm_bound, details)
+
+
+def _lattice(facts: Facts) -> Lattice:
+    return Lattice(facts.norm_bound, facts.lattice_bits)
 
 
 def _unit(plan: Steps, lattice: Lattice) -> float:

@@ -17,7 +17,10 @@ from daskrado.relations import Relation
 
 @dataclass(frozen=True)
 class Facts:
-    """What a learner may know before it reads a row. ``rows`` is public, or a public stand-in under add/remove."""
+    """What a learner may know before it reads a row. ``rows`` is public, or a public stand-in under add/remove.
+
+    ``lattice_bits`` is the grid on which rows will be summed.
+    """
 
     rows: int
     width: int
@@ -26,6 +29,7 @@ class Facts:
     epsilon: float
     delta: float = 0.0
     rows_per_unit: int = 1
+    lattice_bits: int = 20
 
 
 def reach(loss: Loss, facts: Facts) -> float:

@@ -122,6 +122,7 @@ def _iterative_plan(pipeline: Pipeline) -> Plan:
         budget.epsilon,
         budget.delta,
         protect.rows_per_unit,
+        lattice.bits,
     )
     found = cast(IterativeLearner, learner).guarantee(facts)
     total = compose([found.event], found.delta)
