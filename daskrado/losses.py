@@ -6,7 +6,6 @@ there, not patched.
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
@@ -118,8 +117,9 @@ class _Hinged(Loss):
     lipschitz: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.h) and 0 < self.h <= 1e6):
-            raise UsageError(f"loss {self.name}: h must be above 0 and at most 1e6, got {self.h!r}")
+        # Below that the curvature, about 1 / h, ends in sums and determinants that leave double precision.
+        if not 1e-6 <= self.h <= 1e6:
+            raise UsageError(f"loss {self.name}: h must be between 1e-6 and 1e6, got {self.h!r}")
 
     def _corner(self, z: Margins) -> Margins:
         """(1 - z) / h, held in [-1, 1]: beyond it the loss is straight."""

@@ -9,7 +9,7 @@ from typing import ClassVar
 from daskrado.errors import UsageError
 from daskrado.learners.erm import ObjectivePerturbation, OutputPerturbation
 from daskrado.learners.gradient import PrivateGradient
-from daskrado.learners.iterative import Guarantee, IterativeLearner, Learned, Session
+from daskrado.learners.iterative import Guarantee, IterativeLearner, Learned, Session, worthwhile_guarantee
 from daskrado.losses import Huber
 from daskrado.privacy.perturbation import Facts
 
@@ -30,7 +30,7 @@ class Auto:
         refusals: list[UsageError] = []
         for one in candidates:
             try:
-                one.guarantee(facts)
+                worthwhile_guarantee(one, facts)
                 able.append((one.excess(facts), one))
             except UsageError as error:
                 refusals.append(error)

@@ -119,7 +119,7 @@ class PrivateGradient:
     def guarantee(self, facts: Facts) -> Guarantee:
         """All steps together, as one Gaussian; noise and, where their number is public, rows must fit the lattice."""
         found = self.calibration(facts)
-        check_worthwhile(facts)
+        check_worthwhile(facts, gaussian=True)
         lattice = _lattice(facts)
         _unit(self.schedule(facts), lattice)
         if facts.relation.rows_public:

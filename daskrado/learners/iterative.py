@@ -114,24 +114,35 @@ class IterativeLearner(Protocol):
         """Read, spend, draw, learn."""
 
 
-def noise_to_signal(facts: Facts) -> float:
-    """|noise| of one full-budget release of the mean gradient, over the largest norm a mean gradient can have."""
+def noise_to_signal(facts: Facts, *, gaussian: bool = False) -> float:
+    """|noise| of one full-budget release of the mean gradient, over the largest norm a mean gradient can have.
+
+    Of L2-gamma noise, or of Gaussian noise where there is a delta and it is less; with ``gaussian`` of that alone.
+    """
     far = (1.0 if facts.relation is Relation.ADD_REMOVE else 2.0) * facts.rows_per_unit
+    spread = facts.width / facts.epsilon
     if facts.delta > 0:
-        spread = far * gaussian_sigma(facts.epsilon, facts.delta) * math.sqrt(facts.width)
-    else:
-        spread = far * facts.width / facts.epsilon
-    return spread / facts.rows
+        normal = gaussian_sigma(facts.epsilon, facts.delta) * math.sqrt(facts.width)
+        spread = normal if gaussian else min(spread, normal)
+    return far * spread / facts.rows
 
 
-def check_worthwhile(facts: Facts, what: str = "the lake") -> None:
+def worthwhile_guarantee(learner: IterativeLearner, facts: Facts) -> Guarantee:
+    """The learner's guarantee; one that leaves the delta alone must be worthwhile without it."""
+    found = learner.guarantee(facts)
+    if found.delta == 0:
+        check_worthwhile(replace(facts, delta=0.0))
+    return found
+
+
+def check_worthwhile(facts: Facts, what: str = "the lake", *, gaussian: bool = False) -> None:
     """Refuse a budget at which even one full-budget gradient would drown in its noise; a public rule."""
-    ratio = noise_to_signal(facts)
+    ratio = noise_to_signal(facts, gaussian=gaussian)
     if ratio <= 1:
         return
     rows = math.ceil(facts.rows * ratio)
     epsilon = facts.epsilon
-    while epsilon < 50 and noise_to_signal(replace(facts, epsilon=epsilon)) > 1:
+    while epsilon < 50 and noise_to_signal(replace(facts, epsilon=epsilon), gaussian=gaussian) > 1:
         epsilon *= 1.05
     instead = f"epsilon {_up(epsilon):g} or " if epsilon < 50 else ""
     raise UsageError(

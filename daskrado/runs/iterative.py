@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from daskrado.domain import Frozen
 from daskrado.learners.auto import Auto
@@ -15,6 +15,16 @@ from daskrado.learners.tuning import PublicTuning, Tuning
 from daskrado.losses import Loss, make_loss
 
 LossName = Literal["logistic", "huber", "smooth_hinge", "square"]
+
+
+def _in_range(ridge: float) -> float:
+    """Beyond this range noise and weights leave double precision; what is not above 0 a private learner refuses."""
+    if ridge > 0 and not 1e-30 <= ridge <= 1e30:
+        raise ValueError(f"must be between 1e-30 and 1e30, got {ridge!r}")
+    return ridge
+
+
+Ridge = Annotated[float, AfterValidator(_in_range)]
 
 
 class _WithLoss(Frozen):
@@ -30,7 +40,7 @@ class ErmChoice(_WithLoss):
     """The exact regularised minimiser: a baseline, with private: false."""
 
     kind: Literal["erm"]
-    regularisation: float = Field(default=1e-4, ge=0)
+    regularisation: Ridge = Field(default=1e-4, ge=0)
     tolerance: float = Field(default=1e-9, gt=0, lt=1)
 
     def build(self) -> IterativeLearner:
@@ -42,7 +52,7 @@ class OutputChoice(_WithLoss):
     """Output perturbation; without ``regularisation``, a public rule chooses it."""
 
     kind: Literal["output_perturbation"]
-    regularisation: float | None = None
+    regularisation: Ridge | None = None
     tolerance: float = Field(default=1e-9, gt=0, lt=1e-3)
 
     def build(self) -> IterativeLearner:
@@ -54,7 +64,7 @@ class ObjectiveChoice(_WithLoss):
     """Objective perturbation; without ``regularisation``, a public rule chooses it."""
 
     kind: Literal["objective_perturbation"]
-    regularisation: float | None = None
+    regularisation: Ridge | None = None
     noise: Literal["auto", "gamma", "gaussian"] = "auto"
     tight: bool = False
     tolerance: float = Field(default=1e-9, gt=0, lt=1e-3)
@@ -73,7 +83,7 @@ class GradientChoice(_WithLoss):
     kind: Literal["gradient"]
     loss: LossName = "huber"
     steps: int | None = Field(default=None, ge=1, le=20 * MAX_STEPS)
-    rate: float | None = Field(default=None, gt=0)
+    rate: float | None = Field(default=None, ge=1e-9, le=1e9)
     smooth: bool = True
 
     def build(self) -> IterativeLearner:

@@ -251,7 +251,9 @@ class Pipeline(LakePipeline):
     ledger: LedgerConfig = LedgerConfig()
     learner: LearnerChoice = MomentsChoice(kind="moments")
     statistic: StatisticChoice | None = None
-    rows: int | None = Field(default=None, ge=1, description="public number of rows; a guess under add_remove")
+    rows: int | None = Field(
+        default=None, ge=1, le=10**15, description="public number of rows; a guess under add_remove"
+    )
     mechanism: Literal["gaussian", "laplace"] | None = None
     lattice_bits: int | None = Field(default=None, ge=4, le=26)
 

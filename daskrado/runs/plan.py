@@ -10,7 +10,7 @@ from typing import Any, cast
 from daskrado.errors import UsageError
 from daskrado.lake.scan import open_lake
 from daskrado.lattice import Lattice
-from daskrado.learners.iterative import IterativeLearner
+from daskrado.learners.iterative import IterativeLearner, worthwhile_guarantee
 from daskrado.privacy.accountant import Event, compose
 from daskrado.privacy.ledger import Ledger, Remaining
 from daskrado.privacy.mechanisms import Mechanism, Target, mechanism
@@ -124,7 +124,7 @@ def _iterative_plan(pipeline: Pipeline) -> Plan:
         protect.rows_per_unit,
         lattice.bits,
     )
-    found = cast(IterativeLearner, learner).guarantee(facts)
+    found = worthwhile_guarantee(cast(IterativeLearner, learner), facts)
     total = compose([found.event], found.delta)
     statement = PrivacyStatement(
         private=True,

@@ -110,7 +110,7 @@ def test_extreme_margins_stay_finite() -> None:
 
 @pytest.mark.parametrize("h", [0.0, -1.0, float("nan"), float("inf")])
 def test_bad_corner_is_refused(h: float) -> None:
-    with pytest.raises(UsageError, match="h must be above 0"):
+    with pytest.raises(UsageError, match="h must be between 1e-6"):
         make_loss("huber", h)
 
 

@@ -9,10 +9,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import daskrado
 from daskrado.domain import Domain
 from daskrado.errors import UsageError
 from daskrado.learners.auto import Auto
+from daskrado.learners.erm import OutputPerturbation
 from daskrado.learners.gradient import PrivateGradient
+from daskrado.learners.iterative import noise_to_signal
+from daskrado.losses import Huber, SmoothHinge
+from daskrado.privacy.accountant import gaussian_sigma
 from daskrado.privacy.ledger import Ledger
 from daskrado.privacy.noise import MAX_SCALE
 from daskrado.privacy.perturbation import Facts
@@ -82,3 +87,75 @@ def test_auto_takes_another_learner_where_gradients_have_no_room() -> None:
 def test_auto_refuses_where_every_learner_does() -> None:
     with pytest.raises(UsageError, match="too small for 100 rows"):
         Auto().guarantee(replace(SCARCE, rows=100))
+
+
+@pytest.mark.parametrize(
+    ("learner", "more", "said"),
+    [
+        ({"kind": "objective_perturbation", "regularisation": 1e-320}, {}, "regularisation.*between 1e-30 and 1e30"),
+        ({"kind": "output_perturbation", "regularisation": 1e308}, {}, "regularisation.*between 1e-30 and 1e30"),
+        ({"kind": "output_perturbation", "regularisation": 0}, {}, "regularisation must be above 0"),
+        ({"kind": "gradient", "h": 1e-308}, {}, "h must be between 1e-6 and 1e6, got 1e-308"),
+        ({"kind": "objective_perturbation", "loss": "huber", "h": 1e-320}, {}, "h must be between"),
+        ({"kind": "gradient", "rate": 1e308}, {}, r"learner\S*rate"),
+        ({"kind": "gradient", "rate": 1e-320}, {}, r"learner\S*rate"),
+        ({"kind": "gradient"}, {"rows": 10**400}, "rows"),
+    ],
+)
+def test_a_number_that_no_arithmetic_could_hold_is_refused_at_reading(
+    own_ledger: Any, learner: dict[str, Any], more: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        planned(learner, **more)
+    assert not own_ledger.exists()
+
+
+@pytest.mark.parametrize("loss", [Huber, SmoothHinge])
+def test_a_corner_has_a_least_and_a_largest_width(loss: Any) -> None:
+    assert loss(1e-6).smoothness < 1e6 < loss(1e-6).smoothness * 2.5
+    for h in (0.0, -1.0, 9e-7, 1.1e6, float("nan"), float("inf")):
+        with pytest.raises(UsageError, match="h must be between 1e-6 and 1e6"):
+            loss(h)
+
+
+@pytest.mark.parametrize(
+    "learner",
+    [
+        *({"kind": kind, "regularisation": r} for kind in ("output", "objective") for r in (1e-30, 1e30)),
+        *({"kind": "objective", "loss": "smooth_hinge", "h": h} for h in (1e-6, 1e6)),
+        *({"kind": "gradient", "rate": rate} for rate in (1e-9, 1e9)),
+    ],
+    ids=lambda learner: "-".join(str(value) for value in learner.values()),
+)
+@pytest.mark.filterwarnings("error")
+def test_what_is_allowed_at_the_ends_of_a_range_runs(learner: dict[str, Any]) -> None:
+    kind = learner["kind"] if learner["kind"] == "gradient" else f"{learner['kind']}_perturbation"
+    budget = {"relation": "replace_one", "epsilon": 2.0, "delta": 1e-6, "first_limit": (30, 1e-3)}
+    weights = daskrado.fit(lake(), DOMAIN, dataset="c", learner=learner | {"kind": kind}, **budget).model.weights
+    assert np.isfinite(weights).all()
+    assert weights.any()
+
+
+def test_pure_learners_are_held_against_the_noise_that_they_draw() -> None:
+    """100 features: L2-gamma noise is d / epsilon long, Gaussian noise sqrt(d) sigma, which is less; at 3 more."""
+    wide = Facts(20_000, 100, 1.0, Relation.REPLACE_ONE, 0.008, 1e-3)
+    sigma = gaussian_sigma(0.008, 1e-3)
+    assert noise_to_signal(wide) == pytest.approx(2 * 10 * sigma / 20_000)
+    assert noise_to_signal(replace(wide, delta=0.0)) == pytest.approx(2 * 100 / 0.008 / 20_000)
+    assert noise_to_signal(wide) < 1 < noise_to_signal(replace(wide, delta=0.0))
+    assert [one.name for _, one in Auto().ranked(wide)] == ["gradient", "objective_perturbation"]
+    narrow = Facts(20_000, 2, 1.0, Relation.REPLACE_ONE, 0.0003, 1e-12)
+    assert noise_to_signal(narrow) == noise_to_signal(replace(narrow, delta=0.0)) < 1
+    OutputPerturbation().guarantee(narrow)
+    with pytest.raises(UsageError, match="too small"):
+        PrivateGradient().guarantee(narrow)
+
+
+def test_a_plan_refuses_a_pure_learner_whose_own_noise_is_too_much() -> None:
+    columns = {f"x{i}": {"kind": "numeric", "lower": -1, "upper": 1} for i in range(100)}
+    wide = Domain.model_validate(DOMAIN.model_dump() | {"columns": columns})
+    budget = {"epsilon": 0.008, "delta": 1e-3}
+    common: dict[str, Any] = {"domain": wide, "budget": budget, "rows": 10_000, "lake": "nowhere.parquet"}
+    with pytest.raises(UsageError, match=r"epsilon 0\.008 is too small"):
+        planned({"kind": "output_perturbation"}, **common)
+    planned({"kind": "gradient"}, **common)
