@@ -1,6 +1,6 @@
 """How the constants of the public rules were chosen, on every table but Adult: norms, bin edges, smoothing.
 
-python pipelines/reproduce/gradient_rule.py --json [--length | --bins | --smooth | --heaps]
+python pipelines/reproduce/gradient_rule.py --json [--length | --bins | --smooth | --heaps] [--tables kdd_bins,...]
 
 For each table, epsilon and value of the constant: mean test error, and how far that is above the best value's.
 GOOD_NORM is the value with the least mean excess over the three learners. Adult is left out.
@@ -137,14 +137,18 @@ def main() -> None:
     parser.add_argument("--bins", action="store_true", help="compare bin edges in place of norms")
     parser.add_argument("--smooth", action="store_true", help="compare how far bins learn from each other")
     parser.add_argument("--heaps", action="store_true", help="compare when bins go their own way")
-    parser.add_argument("--tables", default=",".join(TABLES))
+    parser.add_argument("--tables", help="names with commas; else those that each comparison was made on")
     parser.add_argument("--learners", default=",".join(LEARNERS))
     parser.add_argument("--rows", type=int, default=25_000)
     parser.add_argument("--runs", type=int, default=3)
     options = parser.parse_args()
+
+    def names(usual: tuple[str, ...]) -> tuple[str, ...]:
+        return usual if options.tables is None else tuple(options.tables.split(","))
+
     kept: dict[str, dict[str, dict[str, list[float]]]] = {}
     if options.length:
-        for name in options.tables.split(","):
+        for name in names(TABLES):
             made = load(name, options.rows)
             for quiet in QUIETS:
                 gradient.QUIET = quiet
@@ -152,14 +156,14 @@ def main() -> None:
                 kept.setdefault("length", {}).setdefault(name, {})[f"{quiet:g}"] = row
                 say(f"{name} {quiet:g}: {row}")
     elif options.bins:
-        for name in BINNED[:3]:
+        for name in names(BINNED[:3]):
             for rule, bins in BINS.items():
                 made = load(name, options.rows, bins)
                 row = measure(*made, LEARNERS["gradient"], gradient.GOOD_NORM, options.runs)
                 kept.setdefault("bins", {}).setdefault(name, {})[rule] = row
                 say(f"{name} {rule}: {row}")
     elif options.smooth:
-        for name in BINNED:
+        for name in names(BINNED):
             made = load(name, options.rows)
             for text, share in SHARES.items():
                 smoothing.SHARE = share or 1
@@ -168,14 +172,14 @@ def main() -> None:
                 kept.setdefault("smooth", {}).setdefault(name, {})[text] = row
                 say(f"{name} {text}: {row}")
     elif options.heaps:
-        for name in HEAPED:
+        for name in names(HEAPED):
             made = load(name, options.rows, FINE)
             for text, (smoothing.SHARED, smoothing.ALONE) in FOLLOWED.items():
                 row = measure(*made, LEARNERS["gradient"], gradient.GOOD_NORM, options.runs)
                 kept.setdefault("heaps", {}).setdefault(name, {})[text] = row
                 say(f"{name} {text}: {row}")
     else:
-        for name in options.tables.split(","):
+        for name in names(TABLES):
             made = load(name, options.rows)
             for who in options.learners.split(","):
                 for norm in NORMS:

@@ -177,7 +177,7 @@ def run(name: str, options: argparse.Namespace) -> dict[str, Any]:
             say(f"{name}, {domain.width} features: fold {fold + 1} of {options.folds} done")
     means = {who: {e: round(float(np.mean(v)), 4) for e, v in by.items()} for who, by in kept.items()}
     full = {who: [by[f"{e:g}"] for e in epsilons] for who, by in means.items() if len(by) == len(epsilons)}
-    if len(epsilons) > 1:
+    if full:
         draw(options.out, name, epsilons, full, "epsilon", "test error", logarithmic=True)
     positive = float((table[domain.label.column] == domain.label.positive).mean())
     return {
