@@ -15,7 +15,7 @@ from daskrado.learners.iterative import GOOD_NORM, Guarantee, Learned, Session, 
 from daskrado.learners.solver import Objective, Solution, certifiable, minimise
 from daskrado.losses import Huber, Logistic, Loss, SmoothHinge
 from daskrado.privacy.accountant import ApproximateEvent, PureEvent
-from daskrado.privacy.gamma import integer_l2_gamma, l2_gamma, normal_vector
+from daskrado.privacy.gamma import integer_l2_gamma, l2_gamma, l2_gamma_variance, normal_vector
 from daskrado.privacy.perturbation import (
     Facts,
     ObjectiveNoise,
@@ -122,6 +122,7 @@ class OutputPerturbation:
         check_ridge(self.ridge(facts))
         reach(self.loss, facts)
         check_worthwhile(facts)
+        l2_gamma_variance(facts.width, self._scale(facts) / self._step(facts))  # refuses what cannot be drawn
         theorem = "output perturbation (Chaudhuri, Monteleoni and Sarwate 2011), approximate minimiser counted in"
         return Guarantee(PureEvent(facts.epsilon), 0.0, "output perturbation", theorem, (IDEALISED,))
 

@@ -83,16 +83,17 @@ def collect_figures(rows: int, features: int) -> dict[str, float | int]:
             jobs += [partial(collect, statistic, lake, domain, lattice, client=client) for client in (two, one)]
             scan_two, scan_one, collect_two, collect_one = zip(*seconds_in_turns(*jobs), strict=True)
             peaks = two.run(peak_memory_mb)
+        scan_seconds, collect_seconds = statistics.median(scan_two), statistics.median(collect_two)
         return {
             "rows": rows,
             "features": features,
             "rados": RADOS,
-            "scan_seconds": round(statistics.median(scan_two), 4),
-            "collect_seconds": round(statistics.median(collect_two), 4),
-            "ratio_to_scan": _ratio(collect_two, scan_two),
+            "scan_seconds": round(scan_seconds, 4),
+            "collect_seconds": round(collect_seconds, 4),
+            "ratio_to_scan": round(collect_seconds / scan_seconds, 3),
             "dense_ratio": round(_dense_ratio(lake, domain, lattice), 1),
-            "speedup_two_workers": _ratio(collect_one, collect_two),
-            "scan_speedup_two_workers": _ratio(scan_one, scan_two),
+            "speedup_two_workers": _gain(collect_one, collect_two),
+            "scan_speedup_two_workers": _gain(scan_one, scan_two),
             "worker_peak_mb": round(max(peaks.values()), 1),
         }
 
@@ -109,8 +110,8 @@ def seconds_in_turns(*jobs: Callable[[], Any]) -> list[list[float]]:
     return [[_timed(job) for job in jobs] for _ in range(REPEATS)]
 
 
-def _ratio(one: Sequence[float], other: Sequence[float]) -> float:
-    """Of two jobs, the median over rounds: what slows a round down slows both."""
+def _gain(one: Sequence[float], other: Sequence[float]) -> float:
+    """The ratio of two jobs in a round, and its median over rounds: what slows a round down slows both."""
     return round(statistics.median(a / b for a, b in zip(one, other, strict=True)), 3)
 
 

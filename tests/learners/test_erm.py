@@ -129,6 +129,13 @@ def test_a_private_minimiser_is_always_certified(clinic: Clinic, monkeypatch: py
         OutputPerturbation(Logistic(), 0.02).release(uncertified, facts_of(domain, 3000))
 
 
+def test_output_noise_that_cannot_be_drawn_is_refused_before_it_is_paid_for() -> None:
+    """At a tiny epsilon the noise spans more steps of its grid than the sampler has room for."""
+    with pytest.raises(UsageError, match=r"above 0 and below 2\^52 grid steps"):
+        OutputPerturbation().guarantee(Facts(10**12, 9, 1.0, Relation.ADD_REMOVE, 1e-9))
+    assert OutputPerturbation().guarantee(Facts(10**4, 9, 1.0, Relation.ADD_REMOVE, 1.0)).delta == 0
+
+
 @pytest.mark.parametrize("kind", ["output_perturbation", "objective_perturbation", "gradient"])
 def test_a_bad_row_is_found_before_anything_is_spent(
     clinic: Clinic, tmp_path: Path, own_ledger: Path, kind: str
