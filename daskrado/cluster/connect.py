@@ -176,7 +176,7 @@ def _settings(config: ClusterConfig) -> Iterator[None]:
         # Dask makes glibc give memory back after every array: tasks would spend most of their time on page faults.
         "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": 256 << 20,
         "distributed.nanny.pre-spawn-environ.MALLOC_MMAP_THRESHOLD_": 32 << 20,
-        # So does Arrow's allocator after 10 ms: between two tasks, and two passes, it may keep what the next one needs.
+        # So does Arrow's allocator after 10 ms: between two tasks or passes it may keep what the next one needs.
         "distributed.nanny.pre-spawn-environ.MIMALLOC_PURGE_DELAY": 60_000,
         # Every event loop wakes up so often to see whether it is late: at 20 ms, a tenth of a core for nothing.
         "distributed.admin.tick.interval": "500ms",
