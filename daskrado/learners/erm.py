@@ -303,7 +303,8 @@ def _solve(objective: Objective, session: Session, tolerance: float) -> Solution
 
 def _certified(found: Solution) -> NDArray[np.float64]:
     """The minimiser. All that is proved of the noise on it is proved for a certified one, and no other gets here."""
-    assert found.certified
+    if not found.certified:  # no assert, which python -O would leave out
+        raise ValueError("noise was calibrated for a certified minimiser, and this one is not")
     return found.weights
 
 

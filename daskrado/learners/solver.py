@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from daskrado.lake.collect import Progress
 
 NEWTON_WIDTH = 400
-HESSIAN_WIDTH = 2000  # a Hessian of so many features has 32 MB
+HESSIAN_WIDTH = 1000  # a Hessian of so many features has 8 MB, and a small worker merges eight
 MAX_PASSES = 200
 MOST_ROWS = 16  # times the public number of rows that stands for a secret one
 _MEMORY = 20  # pairs that L-BFGS remembers

@@ -125,7 +125,7 @@ def test_a_private_minimiser_is_always_certified(clinic: Clinic, monkeypatch: py
     assert len(found) == 6
     assert all(solution.certified for solution in found)
     uncertified = replace(found[0], certified=False)
-    with pytest.raises(AssertionError):
+    with pytest.raises(ValueError, match="calibrated for a certified minimiser"):
         OutputPerturbation(Logistic(), 0.02).release(uncertified, facts_of(domain, 3000))
 
 
