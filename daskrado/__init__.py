@@ -41,24 +41,24 @@ if TYPE_CHECKING:
         open_teachers,
         run_teachers,
     )
-    from daskrado.domain import Domain
-    from daskrado.models import LinearModel
+    from daskrado.jobs.job import RunResult
+    from daskrado.jobs.rados.learn import learn_rados
+    from daskrado.jobs.resume import resume
+    from daskrado.models.linear import LinearModel
+    from daskrado.models.rados import RadoSet
     from daskrado.privacy.accountant import compose
-    from daskrado.rado_set import RadoSet
-    from daskrado.relations import Relation
-    from daskrado.runs.job import RunResult
-    from daskrado.runs.rados.learn import learn_rados
-    from daskrado.runs.resume import resume
+    from daskrado.privacy.relations import Relation
+    from daskrado.table.domain import Domain
 
 _HOMES = {
-    "Domain": "daskrado.domain",
-    "LinearModel": "daskrado.models",
-    "RadoSet": "daskrado.rado_set",
-    "Relation": "daskrado.relations",
-    "RunResult": "daskrado.runs.job",
+    "Domain": "daskrado.table.domain",
+    "LinearModel": "daskrado.models.linear",
+    "RadoSet": "daskrado.models.rados",
+    "Relation": "daskrado.privacy.relations",
+    "RunResult": "daskrado.jobs.job",
     "compose": "daskrado.privacy.accountant",
     "fit": "daskrado.api",
-    "resume": "daskrado.runs.resume",
+    "resume": "daskrado.jobs.resume",
     "fit_bags": "daskrado.api",
     "fit_labels": "daskrado.api",
     "encode_local": "daskrado.api",
@@ -66,7 +66,7 @@ _HOMES = {
     "learn_local": "daskrado.api",
     "measure_margins": "daskrado.api",
     "open_queries": "daskrado.api",
-    "learn_rados": "daskrado.runs.rados.learn",
+    "learn_rados": "daskrado.jobs.rados.learn",
     "make_rados": "daskrado.api",
     "open_teachers": "daskrado.api",
     "run_teachers": "daskrado.api",

@@ -1,6 +1,6 @@
 """``python -m daskrado`` is the command line."""
 
-from daskrado.cli import main
+from daskrado.cli.main import main
 
 if __name__ == "__main__":
     main()

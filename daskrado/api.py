@@ -8,31 +8,32 @@ from pathlib import Path
 from typing import Any
 
 from daskrado.cluster import ClusterConfig, cluster_config
-from daskrado.domain import Domain, parse
+from daskrado.engines.queries import PrivateQueries
 from daskrado.errors import UsageError
-from daskrado.learners.multiplicative_weights import PrivateQueries
-from daskrado.losses import Loss
-from daskrado.runs.job import RunResult, run
-from daskrado.runs.labels.access import LabelRun, load_pipeline
-from daskrado.runs.labels.bag_job import run_bags
-from daskrado.runs.labels.config import BagPipeline, LabelPipeline
-from daskrado.runs.labels.job import run_labels
-from daskrado.runs.measure.local import LocalPipeline
-from daskrado.runs.measure.local import estimates as estimate_local
-from daskrado.runs.measure.local import learn as learn_local
-from daskrado.runs.measure.local_job import encode
-from daskrado.runs.measure.margins import MarginsPipeline, run_margins
-from daskrado.runs.measure.margins_report import MarginsResult
-from daskrado.runs.measure.queries import QueriesPipeline
-from daskrado.runs.measure.queries import open_queries as open_engine
-from daskrado.runs.pipeline import make_pipeline
-from daskrado.runs.rados.job import RadosResult
-from daskrado.runs.rados.job import make_rados as run_rados
-from daskrado.runs.rados.pipeline import RadosPipeline
-from daskrado.runs.teachers.config import TeachersPipeline, load_teachers
-from daskrado.runs.teachers.job import TeachersResult
-from daskrado.runs.teachers.job import run as run_teachers_job
-from daskrado.runs.teachers.session import Session, open_session
+from daskrado.jobs.job import RunResult, run
+from daskrado.jobs.labels.access import LabelRun, load_pipeline
+from daskrado.jobs.labels.bag_job import run_bags
+from daskrado.jobs.labels.config import BagPipeline, LabelPipeline
+from daskrado.jobs.labels.job import run_labels
+from daskrado.jobs.measure.local import LocalPipeline
+from daskrado.jobs.measure.local import estimates as estimate_local
+from daskrado.jobs.measure.local import learn as learn_local
+from daskrado.jobs.measure.local_job import encode
+from daskrado.jobs.measure.margins import MarginsPipeline, run_margins
+from daskrado.jobs.measure.margins_report import MarginsResult
+from daskrado.jobs.measure.queries import QueriesPipeline
+from daskrado.jobs.measure.queries import open_queries as open_engine
+from daskrado.jobs.pipeline import make_pipeline
+from daskrado.jobs.rados.job import RadosResult
+from daskrado.jobs.rados.job import make_rados as run_rados
+from daskrado.jobs.rados.pipeline import RadosPipeline
+from daskrado.jobs.teachers.config import TeachersPipeline, load_teachers
+from daskrado.jobs.teachers.job import TeachersResult
+from daskrado.jobs.teachers.job import run as run_teachers_job
+from daskrado.jobs.teachers.session import Session, open_session
+from daskrado.losses.margin import Loss
+from daskrado.table.domain import Domain
+from daskrado.table.yaml_file import parse
 
 __all__ = [
     "encode_local",

@@ -2,22 +2,54 @@
 
 from __future__ import annotations
 
+import json
 import os
+import secrets
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import settings
 
 from daskrado.cluster import ClusterConfig, connect
-from daskrado.domain import Domain
 from daskrado.lake.make import make_lake
+from daskrado.privacy import noise
+from daskrado.table.domain import Domain
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # The same examples in every run, however slow the machine; `--hypothesis-profile=default` searches anew.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
+
+
+# Processes that are killed at a chosen moment, forked from one that has imported everything: they start at once.
+FORGE = """
+import importlib, json, os, sys, traceback
+import daskrado.api, daskrado.cli.main, daskrado.jobs.resume, daskrado.parties.coordinator, daskrado.parties.site
+import matplotlib.figure
+from daskrado.jobs.kinds import KINDS
+for where in KINDS.values():
+    importlib.import_module(where.partition(":")[0])
+for line in sys.stdin:
+    asked = json.loads(line)
+    child = os.fork()
+    if child == 0:
+        os.environ.update(asked["environ"])
+        os.dup2(2, 1)  # what it prints is not an answer
+        try:
+            exec(asked["code"], {"__name__": "child"})
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+            code = 1
+        os._exit(code)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -26,6 +58,23 @@ def own_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "ledger.sqlite"
     monkeypatch.setenv("DASKRADO_LEDGER", str(path))
     return path
+
+
+@pytest.fixture
+def fixed_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same noise and the same secret keys in every run: what a test reads in published text is no luck."""
+    generator = np.random.default_rng(20261118)
+
+    def laplace(scale: float) -> Callable[[list[int]], list[int]]:
+        return lambda values: [v + round(generator.laplace(0, scale)) for v in values]
+
+    def gaussian(scale: float) -> Callable[[list[int]], list[int]]:
+        return lambda values: [v + round(generator.normal(0, scale)) for v in values]
+
+    monkeypatch.setattr(noise, "_laplace", laplace)
+    monkeypatch.setattr(noise, "_gaussian", gaussian)
+    monkeypatch.setattr(secrets, "token_bytes", generator.bytes)
+    monkeypatch.setattr(os, "urandom", generator.bytes)
 
 
 @pytest.fixture(scope="session")
@@ -58,3 +107,32 @@ def shared_data() -> Path:
     if not path.is_dir():
         pytest.skip(f"no real data sets at {path}; set DASKRADO_DATA")
     return path
+
+
+@pytest.fixture(scope="session")
+def forge() -> Iterator[Callable[[str], int]]:
+    """``forge(code)``: run a program in a process of its own; returns its exit code, negative for a signal."""
+    with subprocess.Popen(
+        [sys.executable, "-c", FORGE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+
+        def run(code: str) -> int:
+            environ = {"DASKRADO_LEDGER": os.environ["DASKRADO_LEDGER"]}
+            process.stdin.write(json.dumps({"code": code, "environ": environ}) + "\n")
+            process.stdin.flush()
+            return int(process.stdout.readline())
+
+        yield run
+        process.stdin.close()
+
+
+@pytest.fixture
+def killed(forge: Callable[[str], int]) -> Callable[[str], None]:
+    """``killed(code)``: run a program that kills itself, and see that it did."""
+
+    def run(code: str) -> None:
+        assert forge(f"import os, signal\n{code}") == -signal.SIGKILL
+
+    return run

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from daskrado.domain import Domain
 from daskrado.errors import UsageError
 from daskrado.statistics.rados import walsh_hadamard
+from daskrado.table.domain import Domain
 
 Matrix = NDArray[np.float64]
 

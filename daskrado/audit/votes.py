@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import beta
 
-from daskrado.privacy.answers import REFUSED, Stability, Terms
+from daskrado.engines.answers import REFUSED, Stability, Terms
 from daskrado.privacy.noise import discrete_laplace
 from daskrado.privacy.vote_laws import laplace_above
 from daskrado.statistics.votes import Counts, leaders, published_distance

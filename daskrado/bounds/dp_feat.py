@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import bdtr
 
 from daskrado.errors import UsageError
-from daskrado.statement import MarginalFacts
+from daskrado.privacy.statement import MarginalFacts
 from daskrado.statistics.window import Window, log_binomial
 
 COMPOSED_DELTA = 1e-6

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import gammaln, xlog1py, xlogy
 
+from daskrado.engines.answers import Answering, Name, Terms, answering
 from daskrado.errors import UsageError
-from daskrado.privacy.answers import Answering, Name, Terms, answering
 from daskrado.privacy.vote_laws import least
 
 CONFIDENCE = 0.99  # with which a query of the needed margin is answered rightly

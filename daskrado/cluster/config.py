@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from daskrado.domain import Frozen, parse, read_yaml
 from daskrado.errors import UsageError
+from daskrado.table.yaml_file import Frozen, parse, read_yaml
 
 MOST_WORKERS = 1024
 

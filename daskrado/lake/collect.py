@@ -16,7 +16,6 @@ from dask.delayed import Delayed
 from distributed import Client, WorkerPlugin, as_completed, get_worker
 from numpy.typing import NDArray
 
-from daskrado.domain import Domain
 from daskrado.errors import ClusterError, DataError, UsageError
 from daskrado.lake.failures import RETRIES, failure, given_up, refuse
 from daskrado.lake.partial import (
@@ -33,9 +32,10 @@ from daskrado.lake.partial import (
 from daskrado.lake.scan import Lake, open_lake
 from daskrado.lake.seeds import SignatureKey
 from daskrado.lake.watch import Watch
-from daskrado.lattice import Lattice
-from daskrado.loops import REPAID_CELLS
 from daskrado.statistics.base import Additive, Rows, Statistic, Summary
+from daskrado.table.domain import Domain
+from daskrado.table.inner_loops import REPAID_CELLS
+from daskrado.table.lattice import Lattice
 
 __all__ = ["CHUNK_ROWS", "FAN_IN", "Partial", "Passes", "Share", "collect", "open_passes"]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from daskrado.domain import BooleanColumn, Domain, NumericColumn, Scalar
+from daskrado.table.domain import BooleanColumn, Domain, NumericColumn, Scalar
 
 Reader = Callable[[str | None], tuple[pa.DataType, Any]]  # a KeyError or a ValueError for what cannot be meant
 

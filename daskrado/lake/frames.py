@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from dask.delayed import Delayed
 
-from daskrado.domain import Domain
-from daskrado.encoding import needed_columns, type_problem
 from daskrado.errors import DataError, UsageError
 from daskrado.lake.fingerprint import ColumnFacts, fingerprint
 from daskrado.lake.scan import Lake
+from daskrado.table.domain import Domain
+from daskrado.table.encoding import needed_columns, type_problem
 
 _SLICE_ROWS = 1 << 18
 

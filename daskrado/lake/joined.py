@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from daskrado.domain import Domain
 from daskrado.errors import DataError, UsageError
 from daskrado.lake.scan import Lake, ParquetPartition, open_lake
 from daskrado.lake.seeds import SignatureKey, record_seeds
+from daskrado.table.domain import Domain
 
 KEY = SignatureKey.from_seed(0)  # public: it only spreads record ids over 64-bit words
 

@@ -17,7 +17,7 @@ import yaml
 from daskrado.errors import UsageError
 from daskrado.lake.ownership import by_columns
 from daskrado.lake.publish import check_free_text, new_folder
-from daskrado.models import write_text
+from daskrado.table.yaml_file import write_text
 
 _BLOCK = 8192
 _ROW_GROUP = 1 << 17

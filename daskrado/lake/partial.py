@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daskrado.domain import Domain
-from daskrado.encoding import EncodedTable, encode_groups, encode_table, needed_columns
 from daskrado.errors import DataError
 from daskrado.lake.seeds import position_seeds, record_seeds
-from daskrado.lattice import Lattice
-from daskrado.loops import compile_loops
 from daskrado.statistics.base import Additive, Place, Rows
+from daskrado.table.domain import Domain
+from daskrado.table.encoding import EncodedTable, encode_groups, encode_table, needed_columns
+from daskrado.table.inner_loops import compile_loops
+from daskrado.table.lattice import Lattice
 
 CHUNK_ROWS = 32_768  # encoded rows held at once by a task
 FAN_IN = 8

@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs as pafs
 
-from daskrado.domain import Domain
-from daskrado.encoding import needed_columns, type_problem
 from daskrado.errors import DataError, UsageError
 from daskrado.lake.files import LakeFile, find_files, first_line
 from daskrado.lake.fingerprint import ColumnFacts, fingerprint
 from daskrado.lake.folder_values import Reader, as_text, folder_readers
+from daskrado.table.domain import Domain
+from daskrado.table.encoding import needed_columns, type_problem
 
 _SPLIT_BYTES = 256 << 20  # a file larger than this is read by several tasks
 _LOCAL_BUFFER = 256 << 10  # a column is decoded as it is read, piece by piece; from far away it is fetched whole

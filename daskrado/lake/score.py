@@ -13,14 +13,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from distributed import Client
 
-from daskrado.encoding import needed_columns
 from daskrado.errors import DataError, PublishError, UsageError
 from daskrado.lake.failures import RETRIES, refuse, results
 from daskrado.lake.files import first_line
 from daskrado.lake.ownership import by_columns
 from daskrado.lake.publish import new_folder
 from daskrado.lake.scan import open_lake, require_columns
-from daskrado.models import LinearModel
+from daskrado.models.linear import LinearModel
+from daskrado.table.encoding import needed_columns
 
 SCORED = ("margin", "predicted")
 by_scoring = by_columns((), SCORED)

@@ -13,11 +13,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from daskrado.domain import Domain, Scalar
 from daskrado.errors import DataError
 from daskrado.lake.shards import ASIDE, LabelledRows, Sharding, read_rows
 from daskrado.lake.silence import SILENCE
 from daskrado.statistics.rados import mix
+from daskrado.table.domain import Domain, Scalar
 
 ERROR_UNIT = 1 << 20  # an error rate as an integer
 _GROUP_TEACHERS = 128

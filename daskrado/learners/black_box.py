@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from daskrado.errors import UsageError
-from daskrado.lattice import Lattice
-from daskrado.learners.moments import MeanLearner, MomentsLearner
-from daskrado.learners.radoboost import RadoBoost
-from daskrado.release import release_without_privacy
+from daskrado.learners.on_release.moments import MeanLearner, MomentsLearner
+from daskrado.learners.on_release.radoboost import RadoBoost
+from daskrado.privacy.release import release_without_privacy
 from daskrado.statistics import HadamardRados, MeanOperator, Moments, Rows, Statistic, Summary
+from daskrado.table.lattice import Lattice
 
 Floats = NDArray[np.float64]
 Solver = Callable[[Floats, NDArray[np.int8]], Floats]

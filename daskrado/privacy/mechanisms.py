@@ -8,14 +8,14 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from daskrado.errors import UsageError
-from daskrado.lattice import Lattice
 from daskrado.privacy.accountant import GAP, Event, GaussianEvent, PureEvent, rounding_gap
 from daskrado.privacy.gamma import integer_l2_gamma, l2_gamma_variance
+from daskrado.privacy.gaussian_calibration import calibrate
 from daskrado.privacy.noise import (
     check_scale,
     discrete_gaussian,
@@ -23,9 +23,11 @@ from daskrado.privacy.noise import (
     gaussian_variance,
     laplace_variance,
 )
-from daskrado.privacy.normal import calibrate
-from daskrado.relations import Relation, Sensitivity
-from daskrado.statistics.base import Block, IntVector, Statistic
+from daskrado.privacy.relations import Relation, Sensitivity
+
+if TYPE_CHECKING:
+    from daskrado.statistics.base import Block, IntVector, Statistic
+    from daskrado.table.lattice import Lattice
 
 _NOTHING = 1e-18  # far below one grid step of any block: a sensitivity that is 0, or was 0 before it was rounded up
 

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from daskrado.errors import UsageError
-from daskrado.losses import Loss
+from daskrado.losses.margin import Loss
 from daskrado.privacy.accountant import gaussian_delta
-from daskrado.relations import Relation
+from daskrado.privacy.relations import Relation
 
 
 @dataclass(frozen=True)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from daskrado.errors import UsageError
 from daskrado.privacy.accountant import Event, ZcdpEvent, rounding_gap
+from daskrado.privacy.gaussian_calibration import calibrate
 from daskrado.privacy.mechanisms import Mechanism, Target
 from daskrado.privacy.noise import discrete_gaussian, gaussian_variance
-from daskrado.privacy.normal import calibrate
-from daskrado.statistics.base import Block, IntVector
+
+if TYPE_CHECKING:
+    from daskrado.statistics.base import Block, IntVector
 
 LEAST_SHARE = 0.5  # of a grid step: below it a sum of shares is far from a discrete Gaussian
 _TINY = 1e-300  # stands for what underflows; its square root still vanishes beside any rho
@@ -78,7 +80,7 @@ class GaussianShares(Mechanism):
         L2 of the normalised joint vector, from the statistic: a unit's rows, at whichever sites they are, move the
         total exactly as they would move one lake. On a fine grid a sum of shares is within ``closeness`` of one
         discrete Gaussian and that within ``rounding_gap`` of a rounded normal draw: sigma = l2 / mu as for one
-        curator (:mod:`daskrado.privacy.normal`). On a coarse one it is the least sigma with ``summed_rho`` of
+        curator (``gaussian_calibration``). On a coarse one it is the least sigma with ``summed_rho`` of
         l2^2 / (2 sigma^2) within (epsilon, delta).
 
     Reference

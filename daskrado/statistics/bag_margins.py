@@ -12,9 +12,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from daskrado.lattice import Lattice
 from daskrado.statistics.base import Block, Groups, IntVector, Rows
 from daskrado.statistics.features import LabelFree, group_sums
+from daskrado.table.lattice import Lattice
 
 WEIGHT_BITS = 30
 TOTAL_BITS = 58  # |weights| < 2^31 and |row| <= 2^26 in grid steps: margins fit with their sign

@@ -10,10 +10,10 @@ from typing import Any, ClassVar, Literal, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from daskrado.domain import Scalar
 from daskrado.errors import UsageError
-from daskrado.lattice import Lattice
-from daskrado.relations import Relation, Sensitivity
+from daskrado.privacy.relations import Relation, Sensitivity
+from daskrado.table.domain import Scalar
+from daskrado.table.lattice import Lattice
 
 IntVector = NDArray[np.int64]
 

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskrado.errors import UsageError
-from daskrado.lattice import Lattice
-from daskrado.relations import Relation, Sensitivity
+from daskrado.privacy.relations import Relation, Sensitivity
 from daskrado.statistics.base import Additive, Block, IntVector, Rows, Statistic
 from daskrado.statistics.subsets import check_population, membership_matrix
+from daskrado.table.lattice import Lattice
 
 _CELLS = 1 << 21  # margins held at once
 

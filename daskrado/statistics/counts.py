@@ -8,10 +8,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from daskrado.lattice import Lattice
-from daskrado.relations import Relation, Sensitivity
+from daskrado.privacy.relations import Relation, Sensitivity
 from daskrado.statistics.base import Block, IntVector, Rows, Statistic
 from daskrado.statistics.universe import Universe
+from daskrado.table.lattice import Lattice
 
 
 @dataclass(frozen=True)

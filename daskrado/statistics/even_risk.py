@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskrado.errors import UsageError
-from daskrado.lattice import Lattice
-from daskrado.losses import Loss
-from daskrado.losses_odd import EvenPart
+from daskrado.losses.linear_odd import EvenPart
+from daskrado.losses.margin import Loss
 from daskrado.statistics.base import Block, Groups, IntVector, Rows
 from daskrado.statistics.features import LabelFree
+from daskrado.table.lattice import Lattice
 
 _DIGIT = 15
 _WEIGHT_BITS = 30

@@ -10,9 +10,9 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from daskrado.lattice import Lattice
-from daskrado.relations import Relation, Sensitivity
+from daskrado.privacy.relations import Relation, Sensitivity
 from daskrado.statistics.base import Block, Groups, IntVector, Rows, Statistic, integers
+from daskrado.table.lattice import Lattice
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from daskrado.errors import DataError
-from daskrado.lattice import Lattice
-from daskrado.relations import Relation, Sensitivity
+from daskrado.privacy.relations import Relation, Sensitivity
 from daskrado.statistics.base import Block, Groups, IntVector, Rows, Statistic, integers
 from daskrado.statistics.features import group_sums, normalised_l2
+from daskrado.table.lattice import Lattice
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskrado.errors import UsageError
-from daskrado.lattice import Lattice
-from daskrado.relations import Relation, Sensitivity
+from daskrado.privacy.relations import Relation, Sensitivity
 from daskrado.statistics.base import Block, IntVector, Rows, Statistic
+from daskrado.table.lattice import Lattice
 
 _WEIGHT_BITS = 26  # with lattice bits <= 26 every partial sum of a margin is a whole number below 2^53
 MAX_BINS = 10_000

@@ -8,9 +8,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from daskrado.lattice import Lattice
-from daskrado.relations import Relation, Sensitivity
+from daskrado.privacy.relations import Relation, Sensitivity
 from daskrado.statistics.base import Block, IntVector, Rows, Statistic, integers
+from daskrado.table.lattice import Lattice
 
 COUNT_WEIGHT = 0.25  # the count gets four times the noise of a coordinate and costs the rest 3 % more
 

@@ -8,9 +8,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from daskrado.lattice import Lattice
-from daskrado.relations import Relation, Sensitivity
+from daskrado.privacy.relations import Relation, Sensitivity
 from daskrado.statistics.base import Block, IntVector, Rows, Statistic, integers
+from daskrado.table.lattice import Lattice
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Moments(Statistic):
 
     Reference
         The moment release of Wang (2018), "Revisiting differentially private linear regression", with the exact
-        joint sensitivity; integer grid as in :class:`daskrado.lattice.Lattice`.
+        joint sensitivity; integer grid as in :class:`daskrado.table.lattice.Lattice`.
     """
 
     name: ClassVar[str] = "moments"

@@ -9,11 +9,11 @@ from typing import ClassVar
 import numpy as np
 
 from daskrado.errors import UsageError
-from daskrado.lattice import Lattice
-from daskrado.relations import Relation, Sensitivity
+from daskrado.privacy.relations import Relation, Sensitivity
 from daskrado.statistics.base import Block, IntVector, Rows, Statistic
 from daskrado.statistics.rados import BalancedRados, UniformRados
 from daskrado.statistics.row_noise import TAIL, flips, gaussian_noise
+from daskrado.table.lattice import Lattice
 
 REACH_ROUNDING = 1 + 2.0**-40  # what rounding may add to an encoded feature of size 1 on its way to the grid
 

@@ -17,11 +17,11 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from daskrado import loops
 from daskrado.errors import UsageError
-from daskrado.lattice import Lattice
-from daskrado.relations import Relation, Sensitivity
+from daskrado.privacy.relations import Relation, Sensitivity
 from daskrado.statistics.base import Block, IntVector, Rows, Statistic, integers
+from daskrado.table import inner_loops as loops
+from daskrado.table.lattice import Lattice
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _DENSE_CELLS = 1 << 22  # signature cells held at once by the dense kinds

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from daskrado.losses import Loss
+from daskrado.losses.margin import Loss
 from daskrado.statistics.base import Additive, Rows, Summary
 
 _CACHE_ROWS = 4096  # margins, slopes and products of so many rows stay in the processor's cache

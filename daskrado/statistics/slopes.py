@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskrado.errors import UsageError
-from daskrado.lattice import Lattice
-from daskrado.losses import Loss
-from daskrado.relations import Relation, Sensitivity
+from daskrado.losses.margin import Loss
+from daskrado.privacy.relations import Relation, Sensitivity
 from daskrado.statistics.base import Block, IntVector, Rows, Statistic, integers
+from daskrado.table.lattice import Lattice
 
 SLOPE_BITS = 16
 _MARGIN_BITS = 53

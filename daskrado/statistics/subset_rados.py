@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from daskrado.errors import UsageError
-from daskrado.relations import Relation, Sensitivity
+from daskrado.privacy.relations import Relation, Sensitivity
 from daskrado.statistics.base import IntVector, Place, Rows, integers
 from daskrado.statistics.rados import RadoRows
 from daskrado.statistics.subsets import Sizes, check_population, stream, subset_sums

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daskrado.domain import BooleanColumn, CategoricalColumn, Domain, NumericColumn
 from daskrado.errors import UsageError
+from daskrado.table.domain import BooleanColumn, CategoricalColumn, Domain, NumericColumn
 
 MAX_CELLS = 2_000_000
 

@@ -20,18 +20,18 @@ import numpy as np
 import pandas as pd
 from tables import LOADERS, paper_domain, public_domain
 
-from daskrado.domain import Domain
 from daskrado.lake.collect import Passes, open_passes
 from daskrado.lake.scan import open_lake
-from daskrado.lattice import Lattice
-from daskrado.learners.erm import ObjectivePerturbation, OutputPerturbation
-from daskrado.learners.iterative import Session
-from daskrado.learners.solver import Objective, minimise
-from daskrado.losses import Huber, Logistic, Loss
+from daskrado.learners.on_passes.erm import ObjectivePerturbation, OutputPerturbation
+from daskrado.learners.on_passes.iterative import Session
+from daskrado.learners.on_passes.solver import Objective, minimise
+from daskrado.losses.margin import Huber, Logistic, Loss
 from daskrado.privacy.noise import exponential_choice
 from daskrado.privacy.perturbation import Facts
-from daskrado.relations import Relation
+from daskrado.privacy.relations import Relation
 from daskrado.statistics.risk import Mistakes
+from daskrado.table.domain import Domain
+from daskrado.table.lattice import Lattice
 
 GRIDS = {"adult": (-10, -7, -4, -3.5, -3, -2.5, -2, -1.5), "kdd": (-9, -7, -5, -3.5, -3, -2.5, -2, -1.5)}
 LOSSES: dict[str, Loss] = {"logistic": Logistic(), "huber": Huber(0.5)}

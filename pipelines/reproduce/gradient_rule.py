@@ -21,14 +21,14 @@ from dp_erm import errors, folds, say
 from public_bins import COARSE, FINE, amount, by_rule, equal
 from tables import LOADERS, public_domain
 
-from daskrado.domain import Domain
-from daskrado.learners import erm, gradient, smoothing
-from daskrado.learners.erm import ObjectivePerturbation, OutputPerturbation
-from daskrado.learners.gradient import PrivateGradient
-from daskrado.learners.iterative import IterativeLearner, Session
-from daskrado.losses import Huber
+from daskrado.learners.on_passes import erm, gradient, smoothing
+from daskrado.learners.on_passes.erm import ObjectivePerturbation, OutputPerturbation
+from daskrado.learners.on_passes.gradient import PrivateGradient
+from daskrado.learners.on_passes.iterative import IterativeLearner, Session
+from daskrado.losses.margin import Huber
 from daskrado.privacy.perturbation import Facts
-from daskrado.relations import Relation
+from daskrado.privacy.relations import Relation
+from daskrado.table.domain import Domain
 
 NORMS = (8.0, 16.0, 32.0, 64.0)
 QUIETS = (0.0, 0.005, 0.01, 0.02, 0.04)

@@ -12,9 +12,9 @@ import pandas as pd
 import pyarrow as pa
 from rado_data import data_folder
 
-from daskrado.domain import Domain
-from daskrado.encoding import encode_table
-from daskrado.lattice import Lattice
+from daskrado.table.domain import Domain
+from daskrado.table.encoding import encode_table
+from daskrado.table.lattice import Lattice
 
 BITS = 20
 

@@ -19,18 +19,18 @@ import label_data
 import numpy as np
 from scipy.cluster.vq import kmeans2
 
-from daskrado.lattice import Lattice
-from daskrado.learners.alternating import alternate
 from daskrado.learners.bags import Bags, laplacian_mean_map, mean_map, similarity
-from daskrado.learners.linear_odd import ArrayFeatures, fit_mean
+from daskrado.learners.on_passes.alternating import alternate
+from daskrado.learners.on_passes.linear_odd import ArrayFeatures, fit_mean
 from daskrado.learners.supervision import FlipRates, LabelledSums, noisy
-from daskrado.losses import Logistic
+from daskrado.losses.margin import Logistic
 from daskrado.privacy.gamma import l2_gamma
 from daskrado.privacy.local import BinaryResponse
 from daskrado.privacy.mechanisms import Target, mechanism
 from daskrado.privacy.perturbation import Facts, objective_gamma
-from daskrado.relations import Relation
+from daskrado.privacy.relations import Relation
 from daskrado.statistics.label_means import LabelMeans
+from daskrado.table.lattice import Lattice
 
 ALPHAS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 30.0)
 STRENGTH = 1e-4

@@ -28,13 +28,13 @@ from peers import rows_of
 from public_bins import COARSE, by_rule
 from tables import LOADERS, public_domain
 
-from daskrado.domain import Domain
-from daskrado.learners.gradient import PrivateGradient
-from daskrado.learners.iterative import Session
-from daskrado.losses import Huber, Logistic, Loss
+from daskrado.learners.on_passes.gradient import PrivateGradient
+from daskrado.learners.on_passes.iterative import Session
+from daskrado.losses.margin import Huber, Logistic, Loss
 from daskrado.privacy.accountant import zcdp_rho
 from daskrado.privacy.perturbation import Facts
-from daskrado.relations import Relation
+from daskrado.privacy.relations import Relation
+from daskrado.table.domain import Domain
 
 DELTA = 1e-6
 LOSSES: dict[str, Loss] = {"logistic": Logistic(), "huber": Huber(0.5)}

@@ -27,18 +27,18 @@ from dp_erm import draw, errors, folds, say
 from public_bins import CLASSES, by_rule, rule
 from tables import LOADERS, paper_domain, public_domain
 
-from daskrado.domain import Domain, NumericColumn
-from daskrado.encoding import encode_table
 from daskrado.errors import UsageError
 from daskrado.lake.collect import Passes
-from daskrado.lattice import clip_rows
-from daskrado.learners.auto import Auto
-from daskrado.learners.erm import ObjectivePerturbation, OutputPerturbation
-from daskrado.learners.gradient import PrivateGradient
-from daskrado.learners.iterative import IterativeLearner, Session
-from daskrado.losses import Huber
+from daskrado.learners.on_passes.auto import Auto
+from daskrado.learners.on_passes.erm import ObjectivePerturbation, OutputPerturbation
+from daskrado.learners.on_passes.gradient import PrivateGradient
+from daskrado.learners.on_passes.iterative import IterativeLearner, Session
+from daskrado.losses.margin import Huber
 from daskrado.privacy.perturbation import Facts
-from daskrado.relations import Relation
+from daskrado.privacy.relations import Relation
+from daskrado.table.domain import Domain, NumericColumn
+from daskrado.table.encoding import encode_table
+from daskrado.table.lattice import clip_rows
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0)
 DELTA = 1e-6

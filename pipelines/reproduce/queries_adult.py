@@ -22,13 +22,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from daskrado.domain import Domain, parse
-from daskrado.learners.multiplicative_weights import PrivateQueries
+from daskrado.engines.queries import PrivateQueries
+from daskrado.engines.sparse_vector import largest_fraction
+from daskrado.jobs.measure.queries import QueriesPipeline, open_queries
 from daskrado.privacy.accountant import PureEvent, affordable, exact_epsilon, zcdp_rho
 from daskrado.privacy.noise import discrete_gaussian, discrete_laplace
-from daskrado.privacy.sparse_vector import largest_fraction
-from daskrado.runs.measure.queries import QueriesPipeline, open_queries
 from daskrado.statistics.universe import Universe
+from daskrado.table.domain import Domain
+from daskrado.table.yaml_file import parse
 
 DELTA = 1e-6
 NAMES = ["age", "workclass", "fnlwgt", "education", "education_num", "marital", "occupation", "relationship", "race"]

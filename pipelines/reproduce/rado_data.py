@@ -17,10 +17,10 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from daskrado.lattice import Lattice
 from daskrado.statistics import HadamardRados, Rows, Statistic
 from daskrado.statistics.base import Place
 from daskrado.statistics.rados import rados_from_sketch
+from daskrado.table.lattice import Lattice
 
 FOLDS = 10
 BITS = 24

@@ -26,11 +26,12 @@ import pandas as pd
 from scipy.stats import rankdata
 
 import daskrado
-from daskrado.domain import Domain, parse
-from daskrado.models import LinearModel
-from daskrado.privacy.ledger import Ledger
-from daskrado.runs.combine import FederatedResult, combine, open_study
-from daskrado.runs.site import contribute, join
+from daskrado.ledger.ledger import Ledger
+from daskrado.models.linear import LinearModel
+from daskrado.parties.coordinator import FederatedResult, combine, open_study
+from daskrado.parties.site import contribute, join
+from daskrado.table.domain import Domain
+from daskrado.table.yaml_file import parse
 
 HERE = Path(__file__).parent
 DATA = Path(os.environ.get("DASKRADO_DATA", HERE.parents[2] / "shared" / "data"))

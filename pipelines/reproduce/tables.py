@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from public_bins import DROPPED, RANGES
 
-from daskrado.domain import Domain
+from daskrado.table.domain import Domain
 
 ADULT = [
     "age",

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from daskrado.domain import Domain, parse
+from daskrado.table.domain import Domain
+from daskrado.table.yaml_file import parse
 
 DATA = Path(os.environ.get("DASKRADO_DATA", "../shared/data"))
 NAMES = ("adult", "kdd", "covertype", "realisable", "separated")

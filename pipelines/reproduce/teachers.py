@@ -20,13 +20,13 @@ from teacher_data import NAMES, Problem, load
 
 import daskrado
 from daskrado.bounds.teachers import CONFIDENCE, published_teachers
+from daskrado.engines.answers import Name, Terms, answering
 from daskrado.errors import UsageError
 from daskrado.lake.ensemble import train
 from daskrado.lake.scan import open_lake
 from daskrado.lake.shards import Sharding, encode_queries
 from daskrado.lake.teachers import Course
 from daskrado.learners.black_box import OwnFactory
-from daskrado.privacy.answers import Name, Terms, answering
 from daskrado.statistics.votes import leaders, margins
 
 ENGINES = 5  # for each cell of the grid

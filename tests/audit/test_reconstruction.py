@@ -15,12 +15,13 @@ from daskrado.audit.reconstruction import (
     span_test,
     spannable,
 )
-from daskrado.domain import Domain, parse
-from daskrado.encoding import encode_table
 from daskrado.errors import UsageError
-from daskrado.lattice import Lattice
 from daskrado.statistics import HadamardRados, Rows
 from daskrado.statistics.rados import rados_from_sketch
+from daskrado.table.domain import Domain
+from daskrado.table.encoding import encode_table
+from daskrado.table.lattice import Lattice
+from daskrado.table.yaml_file import parse
 
 
 def edges_of(m: int, d: int, seed: int = 0) -> np.ndarray:

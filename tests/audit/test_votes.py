@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from daskrado.audit.votes import PlantedStability, drawn_delta, hockey_stick, threshold_law, worst_delta
-from daskrado.privacy.answers import REFUSED, Stability, Terms
+from daskrado.engines.answers import REFUSED, Stability, Terms
 from daskrado.statistics.votes import distance, leaders, published_distance
 
 

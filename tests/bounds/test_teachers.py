@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from daskrado.bounds.teachers import compare, forecast, published_teachers, refuse_if_hopeless, theorem_refusals
+from daskrado.engines.answers import GaussianVotes, SparseVotes, Stability, Terms, answering
 from daskrado.errors import UsageError
-from daskrado.privacy.answers import GaussianVotes, SparseVotes, Stability, Terms, answering
 
 PRESCRIBED = {
     10: (159_963, 79_982, 26_661),

@@ -24,8 +24,9 @@ from cryptography import x509
 import daskrado
 from daskrado.cluster import ClusterConfig, cluster_config, connect
 from daskrado.cluster.certificates import make_certificates
-from daskrado.domain import Domain, parse
 from daskrado.errors import ClusterError, UsageError
+from daskrado.table.domain import Domain
+from daskrado.table.yaml_file import parse
 
 Clinic = Callable[..., tuple[Path, Domain]]
 CONFIGURATIONS = Path(__file__).parents[2] / "cluster"
@@ -160,7 +161,7 @@ def test_certificates_are_what_they_should_be(certificates: Path, tmp_path: Path
 def test_certificates_come_from_the_command_line(tmp_path: Path) -> None:
     words = ["cluster", "certificates", str(tmp_path / "c"), "--node", "hub", "--host", "hub.example.org"]
     subprocess.run(
-        [sys.executable, "-c", "from daskrado.cli import main; main()", *words], check=True, env=os.environ
+        [sys.executable, "-c", "from daskrado.cli.main import main; main()", *words], check=True, env=os.environ
     )
     names = x509.load_pem_x509_certificate((tmp_path / "c" / "hub.pem").read_bytes()).extensions
     found = names.get_extension_for_class(x509.SubjectAlternativeName).value.get_values_for_type(x509.DNSName)

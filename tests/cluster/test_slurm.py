@@ -19,9 +19,9 @@ import pytest
 import yaml
 
 import daskrado
-from daskrado.domain import Domain
-from daskrado.models import LinearModel
-from daskrado.privacy.ledger import Ledger
+from daskrado.ledger.ledger import Ledger
+from daskrado.models.linear import LinearModel
+from daskrado.table.domain import Domain
 
 Clinic = Callable[..., tuple[Path, Domain]]
 NEEDED = ("munged", "slurmctld", "slurmd", "sbatch", "sinfo")
@@ -153,7 +153,7 @@ def test_a_private_run_on_slurm(
         (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(pipeline))
         words = ["run", str(tmp_path / f"{name}.yaml"), "--cluster", str(cluster)]
         done = subprocess.run(
-            [sys.executable, "-c", "from daskrado.cli import main; main()", *words],
+            [sys.executable, "-c", "from daskrado.cli.main import main; main()", *words],
             env={**slurm, "DASKRADO_LEDGER": str(own_ledger)},
             capture_output=True,
             text=True,

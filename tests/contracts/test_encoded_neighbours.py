@@ -14,10 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from daskrado.domain import Domain, parse
-from daskrado.encoding import encode_table
-from daskrado.lattice import Lattice
-from daskrado.relations import Relation
+from daskrado.privacy.relations import Relation
 from daskrado.statistics import (
     BalancedRados,
     FixedSupportRados,
@@ -31,6 +28,10 @@ from daskrado.statistics import (
     UniformRados,
 )
 from daskrado.statistics.base import Place
+from daskrado.table.domain import Domain
+from daskrado.table.encoding import encode_table
+from daskrado.table.lattice import Lattice
+from daskrado.table.yaml_file import parse
 
 DOMAIN = parse(
     Domain,

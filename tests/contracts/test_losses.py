@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from daskrado.errors import UsageError
-from daskrado.losses import LOSSES, Huber, Logistic, Loss, SmoothHinge, Square, make_loss
+from daskrado.losses.margin import LOSSES, Huber, Logistic, Loss, SmoothHinge, Square, make_loss
 
 INSTANCES: list[Loss] = [
     *(kind() for kind in LOSSES.values()),

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import daskrado.privacy.shares  # noqa: F401  (registers its mechanism)
-from daskrado.lattice import Lattice
 from daskrado.privacy.accountant import compose
 from daskrado.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace, L2Gamma, Mechanism, Target
+from daskrado.privacy.relations import Relation
 from daskrado.privacy.shares import GaussianShares
-from daskrado.relations import Relation
 from daskrado.statistics import HadamardRados, MeanOperator, Moments
+from daskrado.table.lattice import Lattice
 
 EPSILON, DELTA = 1.0, 1e-6
 LATTICE = Lattice(2.0, 12)

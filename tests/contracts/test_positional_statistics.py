@@ -12,8 +12,7 @@ import pytest
 from scipy import stats
 
 from daskrado.errors import UsageError
-from daskrado.lattice import Lattice
-from daskrado.relations import Relation
+from daskrado.privacy.relations import Relation
 from daskrado.statistics import (
     FeatureRados,
     FixedSupportRados,
@@ -26,6 +25,7 @@ from daskrado.statistics import (
 )
 from daskrado.statistics.base import Place
 from daskrado.statistics.subsets import LEAF, leaf_sizes, membership_matrix
+from daskrado.table.lattice import Lattice
 
 WIDTH = 3
 LATTICE = Lattice(1.0, 10)

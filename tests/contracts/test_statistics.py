@@ -13,9 +13,8 @@ import pytest
 
 import daskrado.statistics  # noqa: F401  (registers the subclasses)
 from daskrado.errors import UsageError
-from daskrado.lattice import Lattice
-from daskrado.losses import Huber
-from daskrado.relations import Relation
+from daskrado.losses.margin import Huber
+from daskrado.privacy.relations import Relation
 from daskrado.statistics import (
     BalancedRados,
     HadamardRados,
@@ -32,6 +31,7 @@ from daskrado.statistics import (
 from daskrado.statistics.boosting import MistakeCounts
 from daskrado.statistics.slopes import SlopeSum
 from daskrado.statistics.universe import Axis, Universe
+from daskrado.table.lattice import Lattice
 
 WIDTH = 4
 LATTICE = Lattice(norm_bound=2.0, bits=12)

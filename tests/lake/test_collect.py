@@ -18,17 +18,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from daskrado.cluster import ClusterConfig, connect
-from daskrado.domain import Domain
 from daskrado.errors import DataError
 from daskrado.lake import collect as collecting
 from daskrado.lake import partial as partials
 from daskrado.lake.collect import Partial, collect
 from daskrado.lake.scan import open_lake
 from daskrado.lake.seeds import SignatureKey
-from daskrado.lattice import Lattice
-from daskrado.losses import Logistic
+from daskrado.losses.margin import Logistic
 from daskrado.statistics import BalancedRados, HadamardRados, MeanOperator, Moments, Statistic, UniformRados
 from daskrado.statistics.risk import RiskSum
+from daskrado.table.domain import Domain
+from daskrado.table.lattice import Lattice
 
 Clinic = Callable[..., tuple[Path, Domain]]
 KEY = SignatureKey.from_seed(3)
@@ -208,7 +208,7 @@ def test_progress_reaches_the_total(clinic: Clinic) -> None:
 
 def test_the_sums_are_those_of_plain_python(clinic: Clinic) -> None:
     """Independent check: big integers, row by row, from the encoded rows."""
-    from daskrado.encoding import encode_table, needed_columns
+    from daskrado.table.encoding import encode_table, needed_columns
 
     path, domain = clinic(300, 2)
     lattice = Lattice(domain.norm_bound, 20)

@@ -16,7 +16,6 @@ import pytest
 from distributed import Client
 
 from daskrado.cluster import ClusterConfig, connect
-from daskrado.domain import Domain, parse
 from daskrado.errors import DataError, UsageError
 from daskrado.lake import ensemble
 from daskrado.lake.ensemble import rows_aside, train, waves
@@ -25,6 +24,8 @@ from daskrado.lake.shards import ASIDE, Sharding, encode_queries
 from daskrado.lake.silence import Silence
 from daskrado.lake.teachers import ERROR_UNIT, Course
 from daskrado.learners.black_box import OwnFactory
+from daskrado.table.domain import Domain
+from daskrado.table.yaml_file import parse
 
 ROWS, TEACHERS = 900, 30
 CLASSES = ("no", "yes")

@@ -167,7 +167,7 @@ def test_ingestion_from_the_command_line(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("1;north;NA\n2;south;\n3;north;4\n")
     options = ["--no-header", "--names", "n,site,x", "--delimiter", ";", "--missing", "NA", "--by", "site"]
     words = ["ingest", str(tmp_path / "t.csv"), *options, "--out", str(tmp_path / "lake")]
-    command = [sys.executable, "-c", "from daskrado.cli import main; main()", *words]
+    command = [sys.executable, "-c", "from daskrado.cli.main import main; main()", *words]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "3 rows in 2 files; n int64, site string, x int64" in done.stdout
     found = {f.hive: pq.ParquetFile(f.path).read().to_pydict() for f in find_files(tmp_path / "lake")}

@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 
 import daskrado
-from daskrado.domain import Domain
 from daskrado.errors import DataError, UsageError
 from daskrado.lake.files import find_files, remote, shown
 from daskrado.lake.ingest import Layout, ingest
-from daskrado.privacy.ledger import Ledger
+from daskrado.ledger.ledger import Ledger
+from daskrado.table.domain import Domain
 
 Clinic = Callable[..., tuple[Path, Domain]]
 

@@ -13,13 +13,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from daskrado.domain import Domain, NumericColumn, parse
 from daskrado.errors import DataError, UsageError
 from daskrado.lake.collect import collect
 from daskrado.lake.files import find_files
 from daskrado.lake.scan import open_lake
-from daskrado.lattice import Lattice
 from daskrado.statistics import Moments
+from daskrado.table.domain import Domain, NumericColumn
+from daskrado.table.lattice import Lattice
+from daskrado.table.yaml_file import parse
 
 DOMAIN = parse(
     Domain,

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from daskrado.domain import Domain
 from daskrado.errors import UsageError
+from daskrado.lake.audit_rows import read_rows
 from daskrado.lake.collect import open_passes
-from daskrado.lake.rows import read_rows
 from daskrado.lake.scan import open_lake
 from daskrado.lake.seeds import SignatureKey
-from daskrado.lattice import Lattice
 from daskrado.learners import RadoBoost
-from daskrado.learners.adaboost import AdaBoost
+from daskrado.learners.on_passes.adaboost import AdaBoost
+from daskrado.table.domain import Domain
+from daskrado.table.lattice import Lattice
 
 Clinic = Callable[..., tuple[Path, Domain]]
 KEY = SignatureKey.from_seed(1)

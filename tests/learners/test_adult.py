@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from daskrado.learners.gradient import PrivateGradient
-from daskrado.learners.iterative import Session
-from daskrado.losses import Huber, Logistic
+from daskrado.learners.on_passes.gradient import PrivateGradient
+from daskrado.learners.on_passes.iterative import Session
+from daskrado.losses.margin import Huber, Logistic
 from daskrado.privacy.perturbation import Facts
-from daskrado.relations import Relation
+from daskrado.privacy.relations import Relation
 
 
 @pytest.fixture(scope="module")

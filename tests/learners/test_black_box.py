@@ -15,7 +15,7 @@ from daskrado.learners.black_box import (
     SklearnFactory,
     linear_weights,
 )
-from daskrado.learners.dry_fit import dry_fit
+from daskrado.learners.rehearsal import dry_fit
 
 sklearn = pytest.importorskip("sklearn")
 

@@ -20,20 +20,20 @@ from scipy.special import expit
 from scipy.stats import chi2, kstest, norm
 
 import daskrado
-from daskrado.domain import Domain
 from daskrado.lake.collect import Passes, open_passes
 from daskrado.lake.scan import open_lake
-from daskrado.lattice import Lattice
-from daskrado.learners import gradient
-from daskrado.learners.erm import _SHARE, ObjectivePerturbation, OutputPerturbation
-from daskrado.learners.gradient import PrivateGradient
-from daskrado.learners.iterative import IterativeLearner, Learned, Session
-from daskrado.losses import Logistic
+from daskrado.learners.on_passes import gradient
+from daskrado.learners.on_passes.erm import _SHARE, ObjectivePerturbation, OutputPerturbation
+from daskrado.learners.on_passes.gradient import PrivateGradient
+from daskrado.learners.on_passes.iterative import IterativeLearner, Learned, Session
+from daskrado.losses.margin import Logistic
 from daskrado.privacy import gamma
 from daskrado.privacy.perturbation import Facts
-from daskrado.relations import Relation
+from daskrado.privacy.relations import Relation
 from daskrado.statistics.base import Rows
 from daskrado.statistics.slopes import SlopeSum
+from daskrado.table.domain import Domain
+from daskrado.table.lattice import Lattice
 
 Vector = NDArray[np.float64]
 Drawn = list[tuple[Any, NDArray[Any]]]

@@ -15,23 +15,23 @@ import pytest
 from scipy.stats import binomtest, kstest
 
 import daskrado
-from daskrado.domain import Domain
 from daskrado.errors import BudgetError, DataError, UsageError
 from daskrado.lake.collect import open_passes
 from daskrado.lake.scan import open_lake
-from daskrado.lattice import Lattice
-from daskrado.learners import erm
-from daskrado.learners.auto import Auto
-from daskrado.learners.erm import Erm, ObjectivePerturbation, OutputPerturbation
-from daskrado.learners.gradient import PrivateGradient
-from daskrado.learners.iterative import Session, noise_to_signal
-from daskrado.learners.solver import Objective, Solution, minimise
-from daskrado.learners.tuning import Tuning
-from daskrado.losses import Huber, Logistic, Square
+from daskrado.learners.on_passes import erm
+from daskrado.learners.on_passes.auto import Auto
+from daskrado.learners.on_passes.erm import Erm, ObjectivePerturbation, OutputPerturbation
+from daskrado.learners.on_passes.gradient import PrivateGradient
+from daskrado.learners.on_passes.iterative import Session, noise_to_signal
+from daskrado.learners.on_passes.solver import Objective, Solution, minimise
+from daskrado.learners.on_passes.tuning import Tuning
+from daskrado.ledger.ledger import Ledger, State
+from daskrado.losses.margin import Huber, Logistic, Square
 from daskrado.privacy.accountant import ApproximateEvent, GaussianEvent, PureEvent, gaussian_mu
-from daskrado.privacy.ledger import Ledger, State
 from daskrado.privacy.perturbation import Facts, output_scale
-from daskrado.relations import Relation
+from daskrado.privacy.relations import Relation
+from daskrado.table.domain import Domain
+from daskrado.table.lattice import Lattice
 
 Clinic = Callable[..., tuple[Path, Domain]]
 PRIVATE = {"relation": "replace_one", "first_limit": (30, 1e-3)}
@@ -300,7 +300,7 @@ def test_a_run_that_could_not_publish_is_resumed_with_the_same_weights(
 ) -> None:
     """The learner does not run again: what it had drawn is kept beside the ledger and published."""
     from daskrado.errors import PublishError
-    from daskrado.runs import job
+    from daskrado.jobs import job
 
     path, domain = clinic(3000, 3)
     drawn: list[np.ndarray] = []
@@ -345,7 +345,7 @@ def test_noisy_gradients_and_minimisers_on_two_workers(clinic: Clinic, two_worke
 
 
 def test_clipped_rows_never_exceed_the_bound_in_higher_precision() -> None:
-    from daskrado.lattice import clip_rows
+    from daskrado.table.lattice import clip_rows
 
     draw = np.random.default_rng(0)
     for width in (1, 7, 300):

@@ -14,20 +14,20 @@ import pyarrow as pa
 import pytest
 from scipy.optimize import minimize, minimize_scalar
 
-from daskrado.domain import Domain
-from daskrado.encoding import encode_table
+from daskrado.jobs.iterative import GradientChoice
 from daskrado.lake.collect import open_passes
 from daskrado.lake.scan import open_lake
-from daskrado.lattice import Lattice
-from daskrado.learners import gradient
-from daskrado.learners.gradient import MAX_STEPS, MIN_STEPS, QUIET, PrivateGradient
-from daskrado.learners.iterative import GOOD_NORM, Session
-from daskrado.learners.smoothing import ALONE, SHARED, follower, smoother
-from daskrado.losses import Huber, Logistic, Loss, SmoothHinge
+from daskrado.learners.on_passes import gradient
+from daskrado.learners.on_passes.gradient import MAX_STEPS, MIN_STEPS, QUIET, PrivateGradient
+from daskrado.learners.on_passes.iterative import GOOD_NORM, Session
+from daskrado.learners.on_passes.smoothing import ALONE, SHARED, follower, smoother
+from daskrado.losses.margin import Huber, Logistic, Loss, SmoothHinge
 from daskrado.privacy.accountant import gaussian_mu
 from daskrado.privacy.perturbation import Facts
-from daskrado.relations import Relation
-from daskrado.runs.iterative import GradientChoice
+from daskrado.privacy.relations import Relation
+from daskrado.table.domain import Domain
+from daskrado.table.encoding import encode_table
+from daskrado.table.lattice import Lattice
 
 RELATIONS = (Relation.ADD_REMOVE, Relation.REPLACE_ONE)
 

@@ -7,13 +7,13 @@ import pytest
 from scipy import optimize
 from sklearn.linear_model import LogisticRegression
 
-from daskrado.domain import Domain
 from daskrado.errors import UsageError
 from daskrado.lake.collect import open_passes
 from daskrado.lake.scan import open_lake
-from daskrado.lattice import Lattice
-from daskrado.learners.linear_odd import ArrayFeatures, LakeFeatures, fit_mean
-from daskrado.losses_odd import AbsoluteOdd, EvenPart, UserLoss, make_odd_loss
+from daskrado.learners.on_passes.linear_odd import ArrayFeatures, LakeFeatures, fit_mean
+from daskrado.losses.linear_odd import AbsoluteOdd, EvenPart, UserLoss, make_odd_loss
+from daskrado.table.domain import Domain
+from daskrado.table.lattice import Lattice
 
 ROOT = Path(__file__).parents[2]
 LOSSES = [make_odd_loss(name) for name in ("logistic", "square", "matsushita", "unhinged")]
@@ -116,7 +116,7 @@ def test_lake_and_memory_agree_and_partitionings_give_the_same_bits(name, tmp_pa
                 found.append(fit_mean(LakeFeatures(passes), make_odd_loss(name), mu, 1e-3))
     for other in found[1:]:
         np.testing.assert_array_equal(other.weights, found[0].weights)
-    from daskrado.encoding import encode_table
+    from daskrado.table.encoding import encode_table
 
     encoded = encode_table(domain, table)
     x = lattice.quantise(encoded.block(0, 3000, np.empty((3000, domain.width), order="F"))) * 2.0**-20

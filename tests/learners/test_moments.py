@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from daskrado.errors import UsageError
-from daskrado.lattice import Lattice
 from daskrado.learners import MeanLearner, MomentsLearner
-from daskrado.release import Release, release_without_privacy
-from daskrado.statement import PrivacyStatement
+from daskrado.privacy.release import Release, release_without_privacy
+from daskrado.privacy.statement import PrivacyStatement
 from daskrado.statistics import MeanOperator, Moments, Rows, Statistic, Summary
+from daskrado.table.lattice import Lattice
 
 
 def exact(statistic: Statistic, x: np.ndarray, y: np.ndarray, bound: float = 2.0, bits: int = 20) -> Release:

@@ -9,12 +9,12 @@ import pytest
 from scipy.special import logsumexp
 
 from daskrado.errors import UsageError
-from daskrado.lattice import Lattice
 from daskrado.learners import RadoBoost
-from daskrado.release import Release
-from daskrado.statement import PrivacyStatement
+from daskrado.privacy.release import Release
+from daskrado.privacy.statement import PrivacyStatement
 from daskrado.statistics import HadamardRados, MeanOperator, UniformRados
 from daskrado.statistics.rados import walsh_hadamard
+from daskrado.table.lattice import Lattice
 
 
 def some_rados(seed: int = 0, n: int = 60, d: int = 7) -> np.ndarray:

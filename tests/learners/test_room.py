@@ -10,20 +10,20 @@ import pandas as pd
 import pytest
 
 import daskrado
-from daskrado.domain import Domain
 from daskrado.errors import UsageError
-from daskrado.learners.auto import Auto
-from daskrado.learners.erm import OutputPerturbation
-from daskrado.learners.gradient import PrivateGradient
-from daskrado.learners.iterative import noise_to_signal
-from daskrado.losses import Huber, SmoothHinge
+from daskrado.jobs.pipeline import make_pipeline
+from daskrado.jobs.plan import Plan, make_plan
+from daskrado.learners.on_passes.auto import Auto
+from daskrado.learners.on_passes.erm import OutputPerturbation
+from daskrado.learners.on_passes.gradient import PrivateGradient
+from daskrado.learners.on_passes.iterative import noise_to_signal
+from daskrado.ledger.ledger import Ledger
+from daskrado.losses.margin import Huber, SmoothHinge
 from daskrado.privacy.accountant import gaussian_sigma
-from daskrado.privacy.ledger import Ledger
 from daskrado.privacy.noise import MAX_SCALE
 from daskrado.privacy.perturbation import Facts
-from daskrado.relations import Relation
-from daskrado.runs.pipeline import make_pipeline
-from daskrado.runs.plan import Plan, make_plan
+from daskrado.privacy.relations import Relation
+from daskrado.table.domain import Domain
 
 DOMAIN = Domain.model_validate(
     {

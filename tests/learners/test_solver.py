@@ -12,18 +12,18 @@ import pyarrow as pa
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from daskrado.domain import Domain
-from daskrado.encoding import encode_table
 from daskrado.lake.collect import open_passes
 from daskrado.lake.scan import open_lake
-from daskrado.lattice import Lattice, clip_rows
-from daskrado.learners import solver
-from daskrado.learners.erm import Erm
-from daskrado.learners.iterative import Session
-from daskrado.learners.solver import Objective, Solution, certifiable, minimise, rounding
-from daskrado.losses import Huber, Logistic, Loss, SmoothHinge, Square
+from daskrado.learners.on_passes import solver
+from daskrado.learners.on_passes.erm import Erm
+from daskrado.learners.on_passes.iterative import Session
+from daskrado.learners.on_passes.solver import Objective, Solution, certifiable, minimise, rounding
+from daskrado.losses.margin import Huber, Logistic, Loss, SmoothHinge, Square
 from daskrado.privacy.perturbation import Facts
-from daskrado.relations import Relation
+from daskrado.privacy.relations import Relation
+from daskrado.table.domain import Domain
+from daskrado.table.encoding import encode_table
+from daskrado.table.lattice import Lattice, clip_rows
 
 WIDTH = 7
 

@@ -17,22 +17,22 @@ import pytest
 from scipy.stats import chisquare
 
 import daskrado
-from daskrado.domain import Domain
 from daskrado.errors import DataError, UsageError
+from daskrado.jobs.kinds import load_job
 from daskrado.lake.collect import Passes, Share, open_passes
 from daskrado.lake.scan import open_lake
 from daskrado.lake.seeds import SignatureKey
 from daskrado.lake.shards import KEPT_PLACE
-from daskrado.lattice import Lattice
-from daskrado.learners.iterative import Guarantee, Learned, Session, noise_to_signal
-from daskrado.learners.tuning import PublicTuning, Tuning
+from daskrado.learners.on_passes.iterative import Guarantee, Learned, Session, noise_to_signal
+from daskrado.learners.on_passes.tuning import PublicTuning, Tuning
+from daskrado.ledger.ledger import Ledger
 from daskrado.privacy.accountant import ApproximateEvent, PureEvent
-from daskrado.privacy.ledger import Ledger
 from daskrado.privacy.perturbation import Facts
-from daskrado.relations import Relation
-from daskrado.runs.kinds import load_job
+from daskrado.privacy.relations import Relation
 from daskrado.statistics.base import Additive, Summary
 from daskrado.statistics.risk import Mistakes
+from daskrado.table.domain import Domain
+from daskrado.table.lattice import Lattice
 
 Clinic = Callable[..., tuple[Path, Domain]]
 GRID = [{"kind": "objective_perturbation", "regularisation": r} for r in (0.3, 0.003)]

@@ -457,7 +457,7 @@ def test_what_is_left_is_exact_for_plain_sums():
 
 def test_the_accountant_and_the_ledger_load_no_heavy_library():
     script = (
-        "import sys, daskrado.privacy.ledger as l, daskrado.privacy.accountant\n"
+        "import sys, daskrado.ledger.ledger as l, daskrado.privacy.accountant\n"
         "print([m for m in ('numpy', 'scipy', 'opendp', 'dp_accounting', 'pandas') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)

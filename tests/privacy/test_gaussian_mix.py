@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 from mpmath import mp, mpf
 
-from daskrado.lattice import Lattice
-from daskrado.learners.gradient import PrivateGradient
+from daskrado.learners.on_passes.gradient import PrivateGradient
 from daskrado.privacy.accountant import (
     GAP,
     ApproximateEvent,
@@ -31,11 +30,12 @@ from daskrado.privacy.composition import Parts, basic, concentrated, optimal
 from daskrado.privacy.curves import LEAST_MU
 from daskrado.privacy.mechanisms import DiscreteGaussian, Target
 from daskrado.privacy.perturbation import Facts
+from daskrado.privacy.relations import Relation, Sensitivity
 from daskrado.privacy.shares import GaussianShares, closeness
 from daskrado.privacy.total_loss import Losses, gaussian_curve, normal_losses, summed
-from daskrado.relations import Relation, Sensitivity
 from daskrado.statistics import MeanOperator
 from daskrado.statistics.base import Block
+from daskrado.table.lattice import Lattice
 
 mp.dps = 40
 

@@ -7,14 +7,14 @@ import pytest
 from scipy import stats
 
 from daskrado.errors import UsageError
-from daskrado.lattice import Lattice
 from daskrado.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace, L2Gamma, Target, mechanism
 from daskrado.privacy.noise import discrete_laplace
-from daskrado.relations import Relation
+from daskrado.privacy.relations import Relation
 from daskrado.statistics.base import Rows
 from daskrado.statistics.label_means import LabelMeans
 from daskrado.statistics.mean_operator import MeanOperator
 from daskrado.statistics.moments import Moments
+from daskrado.table.lattice import Lattice
 
 BITS = 10
 LATTICE = Lattice(1.0, BITS)

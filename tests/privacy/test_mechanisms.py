@@ -10,16 +10,16 @@ import pytest
 from scipy import stats
 
 from daskrado.errors import UsageError
-from daskrado.lattice import Lattice
+from daskrado.ledger.ledger import Ledger
 from daskrado.privacy.accountant import GaussianEvent, PureEvent, compose, gaussian_mu
-from daskrado.privacy.ledger import Ledger
 from daskrado.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace, L2Gamma, Mechanism, Target, mechanism
+from daskrado.privacy.relations import Relation
+from daskrado.privacy.release import release
 from daskrado.privacy.shares import GaussianShares
-from daskrado.relations import Relation
-from daskrado.release import release
-from daskrado.statement import PrivacyStatement
+from daskrado.privacy.statement import PrivacyStatement
 from daskrado.statistics import HadamardRados, MeanOperator, Moments, Summary
 from daskrado.statistics.label_means import LabelMeans
+from daskrado.table.lattice import Lattice
 
 LATTICE = Lattice(3.0, 12)
 STATEMENT = PrivacyStatement(

@@ -10,9 +10,9 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from daskrado.errors import UsageError
-from daskrado.losses import Huber, Logistic, Loss, SmoothHinge, Square
+from daskrado.losses.margin import Huber, Logistic, Loss, SmoothHinge, Square
 from daskrado.privacy.perturbation import Facts, objective_gamma, objective_gaussian, output_scale, reach
-from daskrado.relations import Relation
+from daskrado.privacy.relations import Relation
 
 PAPER = Facts(40_698, 105, 1.0, Relation.REPLACE_ONE, 0.1)
 LOSSES = [Logistic(), Huber(0.5), SmoothHinge(0.5)]

@@ -9,12 +9,12 @@ import pytest
 from numpy.typing import NDArray
 
 from daskrado.errors import UsageError
-from daskrado.lattice import Lattice
 from daskrado.privacy.accountant import GaussianEvent, ZcdpEvent, gaussian_mu, zcdp_epsilon, zcdp_rho
 from daskrado.privacy.mechanisms import DiscreteGaussian, Target
+from daskrado.privacy.relations import Relation
 from daskrado.privacy.shares import GaussianShares, closeness, summed_rho
-from daskrado.relations import Relation
 from daskrado.statistics import MeanOperator, Moments
+from daskrado.table.lattice import Lattice
 
 REACH = 60  # beyond it every law used here has less than 1e-300 of its mass
 ORDERS = (1.001, 1.01, 1.1, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)

@@ -13,12 +13,12 @@ from scipy import stats
 
 from daskrado.bounds.dp_feat import Marginal
 from daskrado.errors import UsageError
-from daskrado.lattice import Lattice
 from daskrado.privacy.accountant import gaussian_delta
-from daskrado.statement import PrivacyStatement
+from daskrado.privacy.statement import PrivacyStatement
 from daskrado.statistics import FeatureRados, Rows
 from daskrado.statistics.base import Place
 from daskrado.statistics.window import Window, smallest_epsilon
+from daskrado.table.lattice import Lattice
 
 STEP = 16
 

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from daskrado.errors import DataError, UsageError
-from daskrado.lattice import Lattice
-from daskrado.losses_odd import AbsoluteOdd, EvenPart, make_odd_loss
-from daskrado.relations import Relation
+from daskrado.losses.linear_odd import AbsoluteOdd, EvenPart, make_odd_loss
+from daskrado.privacy.relations import Relation
 from daskrado.statistics import bag_margins, even_risk, features, label_means
 from daskrado.statistics.bag_margins import MarginDigits, SplitAtMargins
 from daskrado.statistics.base import Groups, Rows, Statistic
 from daskrado.statistics.even_risk import EvenRisk
 from daskrado.statistics.features import FeatureDigest, FeatureFacts, digest_text
 from daskrado.statistics.label_means import BagCounts, LabelMeans
+from daskrado.table.lattice import Lattice
 
 BITS, WIDTH = 12, 5
 LATTICE = Lattice(2.0, BITS)

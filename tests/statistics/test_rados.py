@@ -9,9 +9,9 @@ import pytest
 from scipy.special import logsumexp
 
 from daskrado.errors import UsageError
-from daskrado.lattice import Lattice
 from daskrado.statistics import BalancedRados, HadamardRados, Rows, UniformRados
 from daskrado.statistics.rados import expand, rados_from_sketch, walsh_hadamard
+from daskrado.table.lattice import Lattice
 
 
 def some_rows(m: int, d: int, seed: int = 0) -> Rows:

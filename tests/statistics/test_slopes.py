@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from daskrado.errors import UsageError
-from daskrado.lattice import Lattice
-from daskrado.losses import Huber, Logistic, Loss, SmoothHinge, Square
-from daskrado.relations import Relation
+from daskrado.losses.margin import Huber, Logistic, Loss, SmoothHinge, Square
+from daskrado.privacy.relations import Relation
 from daskrado.statistics.base import Rows
 from daskrado.statistics.slopes import SLOPE_BITS, SlopeSum
+from daskrado.table.lattice import Lattice
 
 LATTICE = Lattice(1.0)
 

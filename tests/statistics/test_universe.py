@@ -6,12 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from daskrado.domain import Domain, parse
 from daskrado.lake.collect import collect
 from daskrado.lake.scan import open_lake
-from daskrado.lattice import Lattice
 from daskrado.statistics.counts import Histogram
 from daskrado.statistics.universe import Universe
+from daskrado.table.domain import Domain
+from daskrado.table.lattice import Lattice
+from daskrado.table.yaml_file import parse
 
 
 @pytest.mark.parametrize(

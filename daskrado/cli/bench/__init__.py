@@ -1,0 +1,3 @@
+"""Measurements of speed and memory."""
+
+from __future__ import annotations

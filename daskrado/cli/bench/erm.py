@@ -1,0 +1,76 @@
+"""The measurement behind ``daskrado bench erm``: a logistic fit from Parquet against scikit-learn in memory."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from daskrado.cli.bench.collect import bench_lake, peak_memory_mb
+from daskrado.cluster import ClusterConfig, connect
+from daskrado.errors import UsageError
+from daskrado.lake.collect import open_passes
+from daskrado.lake.scan import Lake, open_lake
+from daskrado.learners.on_passes.solver import Objective, Solution, minimise
+from daskrado.losses.margin import Logistic
+from daskrado.table.domain import Domain
+from daskrado.table.encoding import encode_table, needed_columns
+from daskrado.table.lattice import Lattice, clip_rows
+
+GRADIENT = 1e-8
+
+
+def erm_figures(rows: int, features: int) -> dict[str, float | int]:
+    """Our fit with reading, scikit-learn's on the same rows in memory, and the memory of a fit that keeps no rows."""
+    try:
+        from sklearn.linear_model import LogisticRegression
+    except ImportError as error:
+        raise UsageError("bench erm compares with scikit-learn: install scikit-learn") from error
+    with bench_lake(rows, features) as (path, domain):
+        lake = open_lake(path, domain)
+        with connect(ClusterConfig(kind="local", workers=2)) as client:
+            _fit(lake, domain, client, None)  # workers import what they need
+            start = time.perf_counter()
+            found = _fit(lake, domain, client, None)
+            seconds = time.perf_counter() - start
+        with connect(ClusterConfig(kind="local", workers=2)) as client:
+            assert client is not None
+            capped = _fit(lake, domain, client, 0)
+            peak = max(client.run(peak_memory_mb).values())
+        x, y = _rows(lake, domain)
+        start = time.perf_counter()
+        peer = LogisticRegression(C=1.0, fit_intercept=False, tol=GRADIENT, max_iter=1000).fit(x, y)
+        theirs = time.perf_counter() - start
+        gap = float(np.abs(found.weights - peer.coef_[0]).max())
+        return {
+            "rows": rows,
+            "features": features,
+            "seconds": round(seconds, 3),
+            "passes": found.passes,
+            "gradient": found.gradient,
+            "sklearn_seconds": round(theirs, 3),
+            "ratio_to_sklearn": round(seconds / theirs, 3),
+            "largest_gap_to_sklearn": gap,
+            "capped_passes": capped.passes,
+            "capped_peak_mb": round(peak, 1),
+            "ratio_to_memory": round(peak * 1e6 / lake.size, 3),
+        }
+
+
+def _fit(lake: Lake, domain: Domain, client: Any, memory: int | None) -> Solution:
+    """Minimise mean logistic loss + 1/(2 n) |w|^2, which is scikit-learn's objective at C = 1."""
+    with open_passes(lake, domain, Lattice(domain.norm_bound), client=client, memory=memory) as passes:
+        return minimise(Objective(Logistic(), 1.0 / lake.rows, lake.rows), passes, GRADIENT)
+
+
+def _rows(lake: Lake, domain: Domain) -> tuple[np.ndarray, np.ndarray]:
+    """The whole lake in memory, for the peer."""
+    parts = []
+    for partition in lake.partitions:
+        for _, table in partition.tables(needed_columns(domain)):
+            encoded = encode_table(domain, table)
+            assert encoded.labels is not None
+            block = encoded.block(0, encoded.length, np.empty((encoded.length, domain.width), order="F"))
+            parts.append((np.ascontiguousarray(clip_rows(block, domain.norm_bound)), encoded.labels))
+    return np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts])

@@ -1,0 +1,3 @@
+"""Commands, each imported when it is called."""
+
+from __future__ import annotations

@@ -1,0 +1,67 @@
+"""Options and the progress bar that several commands share."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from daskrado.ledger.ledger import Ledger
+
+_cluster_options: list[Callable[[Any], Any]] = [
+    click.option("--workers", type=int, default=None, help="Local worker processes; 0 stays in this process."),
+    click.option("--cluster", default=None, help="A cluster YAML file or a scheduler address."),
+]
+
+
+def with_cluster(command: Any) -> Any:
+    """Add --workers and --cluster."""
+    for option in reversed(_cluster_options):
+        command = option(command)
+    return command
+
+
+def with_ledger(command: Any) -> Any:
+    """Add --ledger."""
+    return click.option(
+        "--ledger",
+        type=click.Path(path_type=Path),
+        default=None,
+        help="Ledger file (default: DASKRADO_LEDGER, or ~/.daskrado).",
+    )(command)
+
+
+def open_ledger(path: Path | None, *, create: bool) -> Ledger:
+    """The ledger that a command means: the one given, else this user's."""
+    from daskrado.ledger.config import default_ledger
+    from daskrado.ledger.ledger import Ledger
+
+    chosen = path or default_ledger()
+    if create and path is None:
+        chosen.parent.mkdir(parents=True, exist_ok=True)
+    return Ledger.open(chosen, create=create)
+
+
+@contextlib.contextmanager
+def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on stderr: quiet where stderr is not a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+        task = bar.add_task(what, total=None)
+
+        def update(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        def note(passes: int, gradient: float) -> None:
+            bar.update(task, description=f"{what}, pass {passes}, gradient {gradient:.1e}")
+
+        update.note = note  # type: ignore[attr-defined]  # a solver without privacy tells how far it is
+        yield update

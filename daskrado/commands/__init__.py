@@ -1,1 +1,0 @@
-"""One module for each family of commands; the command line loads them on first use."""

@@ -1,0 +1,3 @@
+"""Stateful answerers: votes of teachers, sparse vector, counting queries."""
+
+from __future__ import annotations

@@ -1,0 +1,257 @@
+"""The sparse-vector engine: any number of threshold questions on private integers; only rare answers are paid for.
+
+One engine for one data set. ``SparseVector`` holds the public facts (cost, noise, tails), ``Engine`` answers, and
+``answer_journal.Journal`` keeps what was answered and what was paid, so that a crash never makes anything free.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskrado.errors import UsageError
+from daskrado.ledger.answer_journal import Closable, Journal
+from daskrado.privacy.accountant import (
+    Amount,
+    Event,
+    PureEvent,
+    decimal_text,
+    exact_epsilon,
+    total_event,
+    within,
+)
+from daskrado.privacy.noise import discrete_laplace
+
+Rare = Literal["above", "below"]
+THRESHOLD_SHARE = Fraction(35, 100)  # of epsilon; the best split found for long runs of common answers
+MAX_INSTANCES = 1_000_000
+
+
+@dataclass(frozen=True)
+class SparseVector:
+    """Noise and cost of an engine that gives at most ``instances`` rare answers.
+
+    One instance compares each value plus fresh noise Lap(b_q) with one noisy threshold, noise Lap(b_t), and ends with
+    the first rare answer; the next instance draws a fresh threshold. Noise is discrete Laplace, in whole steps.
+
+    Sensitivity
+        Every value moves by at most s = ``sensitivity`` steps between neighbours. Shift the threshold's noise by s
+        and the noise of the rare answer by 2 s: all common answers stay as they are, and so does the rare one. One
+        instance is therefore pure epsilon = s / b_t + 2 s / b_q, however many common answers it gives.
+
+    Reference
+        Dwork, Naor, Reingold, Rothblum and Vadhan (2009); Lyu, Su and Li (2017), the correct variants; Bassily,
+        Thakkar and Thakurta (2018), its use on votes.
+    """
+
+    epsilon: Fraction
+    instances: int
+    sensitivity: int = 1
+    share: Fraction = THRESHOLD_SHARE
+
+    def __post_init__(self) -> None:
+        exact_epsilon(self.epsilon)
+        if not (isinstance(self.instances, int) and 1 <= self.instances <= MAX_INSTANCES):
+            raise UsageError(f"a sparse vector has between 1 and {MAX_INSTANCES:,} instances, got {self.instances!r}")
+        if not (isinstance(self.sensitivity, int) and self.sensitivity >= 1):
+            raise UsageError(f"the sensitivity must be a whole number of steps, at least 1, got {self.sensitivity!r}")
+        if not 0 < self.share < 1:
+            raise UsageError(f"the threshold's share of epsilon must lie between 0 and 1, got {self.share!s}")
+
+    @classmethod
+    def for_budget(
+        cls,
+        epsilon: Amount,
+        delta: Amount,
+        instances: int,
+        *,
+        sensitivity: int = 1,
+        share: Fraction = THRESHOLD_SHARE,
+        beside: tuple[Event, ...] = (),
+    ) -> SparseVector:
+        """The engine with the largest epsilon per instance whose instances, composed, cost at most (epsilon, delta).
+
+        ``beside`` are events that share the budget.
+        """
+        target = exact_epsilon(epsilon)
+        cls(target, instances, sensitivity, share)  # refuse bad facts before the search
+
+        def fits(one: Fraction) -> bool:
+            return within([*beside, *[PureEvent(one)] * instances], target, delta)
+
+        return cls(largest_fraction(fits, target), instances, sensitivity, share)
+
+    @property
+    def threshold_scale(self) -> float:
+        """b_t in steps, rounded up."""
+        return math.nextafter(float(self.sensitivity / (self.share * self.epsilon)), math.inf)
+
+    @property
+    def query_scale(self) -> float:
+        """b_q in steps, rounded up."""
+        return math.nextafter(float(2 * self.sensitivity / ((1 - self.share) * self.epsilon)), math.inf)
+
+    def events(self) -> list[Event]:
+        """One pure event for each instance."""
+        return [PureEvent(self.epsilon)] * self.instances
+
+    def event(self, delta: Amount) -> Event:
+        """All instances as one event at ``delta``: pure where the plain sum is best."""
+        return total_event(self.events(), delta)
+
+    def crossing(self, steps: int) -> float:
+        """P(query noise - threshold noise > steps), exactly: how often a value ``steps`` below counts as above.
+
+        With c(b) = q / (1 - q)^2, q = exp(-1/b) (half a variance; b^2 in the continuous limit) and
+        T(b) = P(Lap(b) > steps) = q^(steps + 1) / (1 + q), the tail is (c_q T_q - c_t T_t) / (c_q - c_t).
+        """
+        if steps < 0:
+            return 1 - self.crossing(-steps - 1)
+        (c_q, tail_q), (c_t, tail_t) = (
+            _half_variance_and_tail(b, steps) for b in (self.query_scale, self.threshold_scale)
+        )
+        if abs(c_q - c_t) > 1e-6 * c_q:
+            return (c_q * tail_q - c_t * tail_t) / (c_q - c_t)
+        q = math.exp(-1 / self.query_scale)  # the limit of equal scales
+        return tail_q * (1 + (1 - q) * ((steps + 1) - q / (1 + q)) / (1 + q))
+
+    def least_margin(self, probability: float) -> int:
+        """The least number of steps with ``crossing(steps) <= probability``: for a stability threshold."""
+        if not 0 < probability < 0.5:
+            raise UsageError(f"a crossing probability lies between 0 and 1/2, got {probability!r}")
+        low, high = -1, 1
+        while self.crossing(high) > probability:
+            low, high = high, 2 * high
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self.crossing(middle) <= probability else (middle, high)
+        return high
+
+
+def largest_fraction(fits: Callable[[Fraction], bool], target: Fraction) -> Fraction:
+    """The largest of 2^20 parts of ``target`` that fits, within 1e-6 of it; the least part must fit."""
+    low, high = Fraction(0), target
+    if fits(high):
+        return high
+    while high - low > max(low, target / 2**30) / 10**6:
+        middle = (low + high) / 2
+        # Ten decimal digits: the number printed is the number used.
+        unit = Fraction(1, 10 ** max(10, 10 - math.floor(math.log10(middle))))
+        middle = math.floor(middle / unit) * unit
+        if not low < middle < high:
+            break
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    if low == 0:
+        raise UsageError(f"no epsilon above 0 for each of these events fits epsilon {decimal_text(target)} in total")
+    return low
+
+
+def _half_variance_and_tail(scale: float, steps: int) -> tuple[float, float]:
+    q = math.exp(-1 / scale)
+    return q / math.expm1(-1 / scale) ** 2, math.exp(-(steps + 1) / scale) / (1 + q)
+
+
+class Engine(Closable):
+    """Answers "is this value above the threshold?" until the last instance has given its rare answer.
+
+    ``rare`` says which answer is paid for. Answers are public; values, noise and thresholds are not and are never
+    shown, pickled or written. With a ``journal`` file the answers survive a crash: what was answered is replayed in
+    ``answered``, and an instance that was interrupted counts as used, because its threshold is gone. ``facts`` are
+    more public settings that a journal must match.
+    """
+
+    def __init__(
+        self,
+        plan: SparseVector,
+        threshold: int,
+        rare: Rare,
+        journal: str | Path | None = None,
+        facts: Mapping[str, Any] | None = None,
+    ) -> None:
+        if rare not in ("above", "below"):
+            raise UsageError(f"the rare answer is 'above' or 'below', got {rare!r}")
+        self.plan = plan
+        self.threshold = int(threshold)
+        self.rare: Rare = rare
+        facts = {
+            "epsilon": decimal_text(plan.epsilon),
+            "instances": plan.instances,
+            "sensitivity": plan.sensitivity,
+            "share": decimal_text(plan.share),
+            "threshold": self.threshold,
+            "rare": rare,
+            **(facts or {}),
+        }
+        self._journal = Journal(journal, facts)
+        self._noisy_threshold: int | None = None
+
+    def __repr__(self) -> str:
+        return f"<Engine: {self.used} of {self.plan.instances} instances used>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a sparse-vector engine holds a secret threshold and is never written or sent")
+
+    def close(self) -> None:
+        """Let another process open the journal. The open instance is lost, and stays paid for."""
+        self._noisy_threshold = None
+        self._journal.close()
+
+    @property
+    def used(self) -> int:
+        """Instances opened so far: what was paid."""
+        return self._journal.opened
+
+    @property
+    def halted(self) -> bool:
+        """Whether no instance is open and none is left."""
+        return self._noisy_threshold is None and self.used >= self.plan.instances
+
+    @property
+    def answered(self) -> NDArray[np.bool_]:
+        """Every answer so far (true: above), also those from before a restart."""
+        return self._journal.answers
+
+    @property
+    def notes(self) -> list[Any]:
+        """Public values kept in the journal with :meth:`note`, in order."""
+        return list(self._journal.notes)
+
+    def note(self, value: Any) -> None:
+        """Keep a public value in the journal, for a restart."""
+        self._journal.note(value)
+
+    def ask(self, values: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Answer values in order; true means above. Fewer answers than values mean that the engine halted.
+
+        The answers are in the journal before they are returned.
+        """
+        array = np.asarray(values)
+        if array.dtype != np.int64 or array.ndim != 1:
+            raise UsageError(f"the engine compares a vector of int64 steps, got {array.dtype} of shape {array.shape}")
+        if self.halted:
+            raise UsageError(f"the engine has halted: all {self.plan.instances} rare answers it may give were given")
+        noisy = discrete_laplace(array, self.plan.query_scale)
+        answers = np.zeros(0, dtype=bool)
+        while len(answers) < len(noisy) and not self.halted:
+            above = noisy[len(answers) :] > self._draw_threshold()
+            hits = np.flatnonzero(above if self.rare == "above" else ~above)
+            if len(hits):
+                above = above[: hits[0] + 1]
+                self._noisy_threshold = None  # this instance ends here
+            answers = np.concatenate([answers, above])
+        self._journal.answer(answers)
+        return answers
+
+    def _draw_threshold(self) -> int:
+        if self._noisy_threshold is None:
+            self._journal.open_instance()
+            start = np.array([self.threshold], dtype=np.int64)
+            self._noisy_threshold = int(discrete_laplace(start, self.plan.threshold_scale)[0])
+        return self._noisy_threshold

@@ -1,0 +1,3 @@
+"""Kinds of jobs: one file a kind, one forward path for all of them."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""Label jobs."""
+
+from __future__ import annotations

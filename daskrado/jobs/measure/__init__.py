@@ -1,0 +1,3 @@
+"""Measuring jobs."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""Rado jobs."""
+
+from __future__ import annotations

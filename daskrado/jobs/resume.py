@@ -1,0 +1,88 @@
+"""Finish a run that was cut off: ``daskrado run --resume``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from daskrado.cluster import ClusterConfig
+from daskrado.errors import LedgerError, UsageError
+from daskrado.jobs.kinds import job_of
+from daskrado.jobs.pipeline_job import PipelineJob, Progress
+from daskrado.lake.publish import check_free
+from daskrado.ledger.account import AGAIN, Account, guarded, lost
+from daskrado.ledger.config import default_ledger
+from daskrado.ledger.journal import Journal, entries_of, find_journal
+from daskrado.ledger.ledger import Ledger, State
+
+
+def resume(
+    identifier: str,
+    *,
+    cluster: ClusterConfig | None = None,
+    ledger_path: str | Path | None = None,
+    progress: Progress | None = None,
+) -> Any:
+    """Finish a run, of any kind, that had its grant but published nothing: no second debit, no second draw of noise.
+
+    A run that was cut off before its noise was drawn reads the lake again and spends the grant it had; one that was
+    cut off later goes on from what it had drawn and kept. Returns what the run would have returned.
+    """
+    return finish(identifier, cluster, ledger_path, progress)[1]
+
+
+def finish(
+    identifier: str, cluster: ClusterConfig | None, ledger_path: str | Path | None, progress: Progress | None
+) -> tuple[PipelineJob[Any], Any]:
+    """The same, with the job."""
+    with (
+        Ledger.open(ledger_path or default_ledger(), create=False) as ledger,
+        _taken_up(ledger, identifier) as account,
+    ):
+        assert account.journal is not None
+        content = account.journal.content
+        job = job_of(content["kind"], content["pipeline"], str(account.journal.folder)).overridden(cluster, None)
+        _check_output(job.pipeline.output, account)
+        return job, job.result(
+            overwrite=account.overwrite, ledger_path=ledger.path, progress=progress, account=account
+        )
+
+
+@contextmanager
+def _taken_up(ledger: Ledger, identifier: str) -> Iterator[Account]:
+    """Take up a run; refuse what cannot or need not be finished."""
+    journal = Journal.take(find_journal(ledger, identifier))
+    overwrite = bool(journal.content.get("overwrite"))
+    with guarded(Account(journal.run, ledger, journal, overwrite=overwrite, resumed=True)) as account:
+        run, entries = journal.run, entries_of(ledger, journal.run)
+        if all(entry.state is State.VOID for entry in entries.values()):
+            what = "gave its grant back" if entries else "never got a grant"
+            raise UsageError(f"run {run} {what}: there is nothing to resume; run its pipeline again")
+        if "kind" not in journal.content:
+            raise UsageError(f"run {run}: finish it with: {journal.finish}")
+        if journal.lost(entries):
+            account.give_back_all(entries)
+            raise LedgerError(lost(run, journal.content.get("again", AGAIN)))
+        yield account
+
+
+def _check_output(output: str, account: Account) -> None:
+    """Refuse a folder that exists; where it is this very run's, only the journal was left over."""
+    manifest = Path(output) / "manifest.json"
+    if manifest.is_file():
+        try:
+            published = json.loads(manifest.read_text(encoding="utf-8")).get("run") == account.run
+        except (OSError, ValueError, AttributeError):
+            published = False
+        if published:
+            account.done()
+            raise UsageError(f"run {account.run} is published in {output}: there is nothing left to finish")
+    try:
+        check_free(output, overwrite=account.overwrite)
+    except UsageError as error:
+        raise UsageError(
+            f"run {account.run} publishes in {output}, where something else is now: move that away, then resume"
+        ) from error

@@ -1,0 +1,3 @@
+"""Teachers jobs."""
+
+from __future__ import annotations

@@ -1,0 +1,32 @@
+"""Choosing among a booster's rounds by their mistakes on the rows: a private choice that is charged.
+
+Taking the round with the fewest training mistakes is an argmin over private counts. Done plainly it would void the
+guarantee of the rados; here it is the exponential mechanism, with a ledger entry of its own.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskrado.ledger.ledger import Grant, Ledger
+from daskrado.privacy.noise import exponential_choice
+from daskrado.statistics.base import Summary
+from daskrado.statistics.boosting import MistakeCounts
+from daskrado.table.lattice import Lattice
+
+THEOREM = "exponential mechanism on training mistakes (McSherry and Talwar 2007)"
+
+
+def mistakes(thetas: NDArray[np.float64], lattice: Lattice) -> MistakeCounts:
+    """The statistic that counts the mistakes of each row of ``thetas``."""
+    return MistakeCounts(thetas.shape[1], np.ascontiguousarray(thetas * lattice.step).tobytes())
+
+
+def choose_by_mistakes(counts: Summary, ledger: Ledger, grant: Grant, epsilon: float, rows_per_unit: int) -> int:
+    """The index of a round, P(t) proportional to exp(-epsilon mistakes_t / (2 rows_per_unit)).
+
+    The grant is spent before the draw. A row changes every count by at most 1, so a unit of k rows by at most k.
+    """
+    ledger.spend(grant)
+    return exponential_choice(-counts.vector.astype(np.float64), epsilon, float(rows_per_unit))

@@ -1,0 +1,3 @@
+"""Learners that read the lake several times."""
+
+from __future__ import annotations

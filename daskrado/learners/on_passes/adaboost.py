@@ -1,0 +1,89 @@
+"""AdaBoost on the rows of a lake, one pass a round: the baseline that RadoBoost is compared with. Not private."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskrado.errors import UsageError
+from daskrado.learners.on_release.radoboost import CLAMP, RadoBoost
+from daskrado.statistics.base import Additive, Summary
+from daskrado.statistics.boosting import ColumnMaxima, WeightedEdges
+
+Gather = Callable[[Additive], Summary]
+
+
+@dataclass(frozen=True)
+class AdaBoost:
+    """Schapire and Singer's AdaBoost with single features as weak hypotheses, the same oracle as RadoBoost's.
+
+    Weights are exp(-y theta.x). A round sums the weighted edges over all partitions, takes the oracle's feature k
+    with its normalised edge r (clamped), and adds log((1+r)/(1-r)) / (2 x*_k) to theta_k, x*_k the largest |x_ik|.
+    ``sample`` boosts on a uniform sample of that many rows: AdaBoost(n). ``keep``: the theta of least exponential
+    risk, of fewest mistakes on the rows, or the last; all of them read the rows without noise.
+
+    Reference
+        Schapire and Singer (1999); baseline of Nock, Patrini and Friedman (2015).
+    """
+
+    rounds: int = 1000
+    sample: int | None = None
+    oracle: Literal["strongest", "median", "prudential"] = "strongest"
+    prudence: float = 0.5
+    clamp: float = CLAMP
+    clamp_low: float = 0.0
+    keep: Literal["risk", "training_error", "last"] = "risk"
+
+    name = "adaboost"
+
+    def fit(
+        self,
+        gather: Gather,
+        width: int,
+        progress: Callable[[int, int], None] | None = None,
+        watch: Callable[[float], None] | None = None,
+    ) -> tuple[NDArray[np.float64], dict[str, Any]]:
+        """Learn with ``gather``, which sums a statistic over the lake (the same sample every time).
+
+        ``watch`` sees the log of the exponential risk before every round.
+        """
+        rule = RadoBoost(oracle=self.oracle, prudence=self.prudence, clamp=self.clamp, clamp_low=self.clamp_low)
+        maxima = gather(ColumnMaxima(width, self.sample))
+        largest = maxima.vector
+        used = np.flatnonzero(largest > 0)
+        if not len(used):
+            raise UsageError("every encoded feature is 0 in every row: nothing to learn from")
+        step = maxima.lattice.step
+        theta, kept = np.zeros(width), np.zeros(width)  # in grid steps
+        statistic = WeightedEdges(width, self.sample, tuple(theta), 0.0)
+        best, done, log_risk = math.inf, 0, 0.0
+        for done in range(self.rounds + 1):
+            sums = gather(statistic).vector
+            weight, mistakes, count = (float(value) for value in sums[width:])
+            log_risk = statistic.log_scale + math.log(weight / count)
+            if watch is not None:
+                watch(log_risk)
+            score = mistakes if self.keep == "training_error" else log_risk
+            if self.keep == "last" or score < best:
+                best, kept = score, theta.copy()
+            if progress is not None:
+                progress(done, self.rounds)
+            edges = sums[:width][used] / weight / largest[used]
+            at = rule.choose(edges)
+            if at is None or done == self.rounds:
+                break
+            edge = rule.clamped(float(edges[at]))
+            theta[used[at]] += math.log((1 + edge) / (1 - edge)) / (2 * largest[used[at]])
+            statistic = replace(statistic, theta=tuple(theta.tolist()), log_scale=log_risk)
+        details = {
+            "rounds": done,
+            "examples": int(count),
+            "dropped_features": int(width - len(used)),
+            "log_exponential_risk": log_risk,
+        }
+        return kept / step, details

@@ -1,0 +1,71 @@
+"""The learner to take, from public facts: rows, features, budget and relation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from daskrado.errors import UsageError
+from daskrado.learners.on_passes.erm import ObjectivePerturbation, OutputPerturbation
+from daskrado.learners.on_passes.gradient import PrivateGradient
+from daskrado.learners.on_passes.iterative import Guarantee, IterativeLearner, Learned, Session, worthwhile_guarantee
+from daskrado.losses.margin import Huber
+from daskrado.privacy.perturbation import Facts
+
+
+@dataclass(frozen=True)
+class Auto:
+    """The candidate with the least forecast excess risk. The forecast reads no row, so the choice costs nothing."""
+
+    name: ClassVar[str] = "auto"
+    seeded: ClassVar[bool] = False
+
+    def ranked(self, facts: Facts) -> list[tuple[float, IterativeLearner]]:
+        """Candidates by forecast, best first; those that refuse these facts are left out, unless all do."""
+        candidates: list[IterativeLearner] = [ObjectivePerturbation(Huber(0.5)), OutputPerturbation(Huber(0.5))]
+        if facts.delta > 0:
+            candidates.insert(0, PrivateGradient())
+        able: list[tuple[float, IterativeLearner]] = []
+        refusals: list[UsageError] = []
+        for one in candidates:
+            try:
+                worthwhile_guarantee(one, facts)
+                able.append((one.excess(facts), one))
+            except UsageError as error:
+                refusals.append(error)
+        if not able:
+            raise refusals[0]
+        return sorted(able, key=lambda pair: pair[0])
+
+    def chosen(self, facts: Facts) -> IterativeLearner:
+        """The best of them."""
+        return self.ranked(facts)[0][1]
+
+    def guarantee(self, facts: Facts) -> Guarantee:
+        """The chosen learner's."""
+        return self.chosen(facts).guarantee(facts)
+
+    def forecast(self, facts: Facts) -> Iterator[tuple[str, str]]:
+        """Why this one, then what it does."""
+        ranked = self.ranked(facts)
+        rest = ", ".join(f"{one.name} {value:.2g}" for value, one in ranked[1:])
+        against = f"against {rest}" if rest else "the others cannot be drawn"
+        yield (
+            "chooses",
+            (
+                f"{ranked[0][1].name}: for {facts.rows:,} rows, {facts.width} features, epsilon {facts.epsilon:g} "
+                f"under {facts.relation} it has the least forecast excess loss, {ranked[0][0]:.2g} ({against})"
+            ),
+        )
+        yield from ranked[0][1].forecast(facts)
+
+    def excess(self, facts: Facts) -> float:
+        """The chosen learner's."""
+        return self.ranked(facts)[0][0]
+
+    def learn(self, session: Session, facts: Facts) -> Learned:
+        """Let the chosen learner do it."""
+        learner = self.chosen(facts)
+        learned = learner.learn(session, facts)
+        return Learned(learned.weights, {"chosen": learner.name} | learned.details, learned.noise_std)

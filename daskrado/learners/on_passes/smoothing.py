@@ -1,0 +1,88 @@
+"""How far features follow gradients that were released already: a public matrix, from the Domain.
+
+Neighbouring bins of a column learn from each other, unless one stands out; numbers go farther than indicators.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solveh_banded
+
+from daskrado.table.domain import Domain, NumericColumn
+
+Vector = NDArray[np.float64]
+SHARE = 10
+"""Bins that are a tenth of their column apart are correlated by 1/e.
+
+Chosen on magic, covertype, diabetes130 and KDDCup99, where 5 is as good and 20 little worse
+(pipelines/reproduce/gradient_rule.py --smooth).
+"""
+SHARED = 0.5
+ALONE = 1.5
+"""Bins follow half of what their neighbours share, and by themselves what exceeds ALONE deviations of the noise.
+
+Amounts heap at a few values, and such a bin is not like the ones beside it. Chosen on tables of bins and of heaps,
+together (pipelines/reproduce/gradient_rule.py --heaps).
+"""
+
+
+def follower(domain: Domain, *, neighbours: bool = True, growth: float = 1.0) -> Callable[[Vector, float], Vector]:
+    """(sum of noisy gradients v, deviation s of its noise) -> where weights go: S v, and bins that stand out farther.
+
+    Those are moved by sign(v) (|v| - ALONE s)_+ as well, which is near nothing where there is only noise.
+    """
+    smooth = smoother(domain, neighbours=neighbours, growth=growth)
+    bins = _bins(domain) if neighbours else np.zeros(domain.width, dtype=bool)
+
+    def follow(vector: Vector, deviation: float) -> Vector:
+        beyond = np.maximum(np.abs(vector) - ALONE * deviation, 0)
+        return np.asarray(smooth(vector) + np.where(bins, np.copysign(beyond, vector), 0))
+
+    return follow
+
+
+def smoother(domain: Domain, *, neighbours: bool = True, growth: float = 1.0) -> Callable[[Vector], Vector]:
+    """v -> S v; S is SHARED exp(-SHARE |i - j| / m) between bins i and j of a column of m bins, else the identity.
+
+    A row has one bin in each column: x.Sx <= |x|^2, so rows of the unit ball are in the unit ball of S, too. Its
+    inverse has three diagonals (an autoregression along the bins), which solves in linear time. Features of a kernel
+    have no neighbours.
+
+    Indicators (bins, categories, flags, the intercept) are divided by ``growth``: a number, which may vary by a small
+    part of its public bounds only, needs a larger weight than they do, and a category that is never seen would
+    gather noise all the way. Features of a kernel are numbers.
+    """
+    diagonal, beside, pace = np.ones(domain.width), np.zeros(domain.width), np.full(domain.width, 1 / growth)
+    if domain.kernel is not None:
+        pace[: domain.width - bool(domain.intercept)] = 1.0
+    start = 0
+    for name, column in domain.columns.items() if domain.kernel is None else ():
+        size = len(column.feature_names(name))
+        if isinstance(column, NumericColumn) and column.bins is None:
+            pace[start : start + size] = 1.0
+        elif isinstance(column, NumericColumn) and neighbours:
+            near = math.exp(-SHARE / size)
+            diagonal[start : start + size] = (1 + near**2) / (1 - near**2)
+            diagonal[[start, start + size - 1]] = 1 / (1 - near**2)
+            beside[start : start + size - 1] = -near / (1 - near**2)
+            pace[start : start + size] *= SHARED
+        start += size + (column.fill is not None)
+    if not beside.any():
+        return lambda vector: pace * vector
+    bands = np.stack([diagonal, beside])
+    return lambda vector: pace * np.asarray(solveh_banded(bands, vector, lower=True))
+
+
+def _bins(domain: Domain) -> NDArray[np.bool_]:
+    """Which features are bins of a number."""
+    found = np.zeros(domain.width, dtype=bool)
+    start = 0
+    for name, column in domain.columns.items() if domain.kernel is None else ():
+        size = len(column.feature_names(name))
+        found[start : start + size] = isinstance(column, NumericColumn) and column.bins is not None
+        start += size + (column.fill is not None)
+    return found

@@ -1,0 +1,186 @@
+"""Private tuning: one fit for each value of a grid, each on rows of its own, and a private choice among them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskrado.errors import UsageError
+from daskrado.lake.collect import Passes, Share
+from daskrado.lake.shards import KEPT_PLACE
+from daskrado.learners.on_passes.iterative import Guarantee, IterativeLearner, Learned, Session, noise_to_signal
+from daskrado.privacy.accountant import ApproximateEvent, Event, PureEvent
+from daskrado.privacy.events import MAX_EPSILON
+from daskrado.privacy.noise import exponential_choice
+from daskrado.privacy.perturbation import Facts
+from daskrado.privacy.relations import Relation
+from daskrado.statistics.risk import Mistakes
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """The grid's learners, each with the whole budget on one of m + 1 parts; the last part chooses.
+
+    Rows are dealt out by public random numbers, keyed by record id under add/remove and by position otherwise, never
+    by their content. A lake whose folders are named after a column is refused where rows go by position. The
+    choice is by the exponential mechanism on the number of mistakes.
+
+    Sensitivity
+        One protected unit is in one part, if it has one row, so the parts' guarantees hold together at the price of
+        one (parallel composition). On the last part one row moves each count of mistakes by at most 1 and the choice
+        costs epsilon. Published are the chosen model and its place in the grid, which follow from both; the other
+        models and all counts are not.
+
+    Reference
+        Chaudhuri, Monteleoni and Sarwate (2011), algorithm 4; McSherry and Talwar (2007).
+    """
+
+    grid: tuple[IterativeLearner, ...]
+
+    name: ClassVar[str] = "tuning"
+    seeded: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if len(self.grid) < 2:
+            raise UsageError(f"tuning needs a grid of at least 2 learners, got {len(self.grid)}")
+
+    def part(self, facts: Facts) -> Facts:
+        """What each of the m + 1 parts may know: its public share of the rows."""
+        return replace(facts, rows=max(1, facts.rows // (len(self.grid) + 1)))
+
+    def guarantee(self, facts: Facts) -> Guarantee:
+        """The dearest of the fits and of the choice."""
+        if facts.rows_per_unit > 1:
+            raise UsageError(
+                f"tuning deals rows out one by one: a unit of {facts.rows_per_unit} rows would be in several parts; "
+                "tune on public data instead"
+            )
+        part = self.part(facts)
+        if noise_to_signal(part) > 1:
+            enough = math.ceil(noise_to_signal(replace(facts, rows=1)))  # rows, of which each part needs so many
+            most = facts.rows // enough - 1
+            raise UsageError(
+                f"tuning.grid: {len(self.grid)} learners leave {part.rows:,} rows to each part, too few at epsilon "
+                f"{facts.epsilon:g}; "
+                + (f"at most {most} would do" if most > 1 else "the lake is too small to tune on")
+            )
+        how = "exponential mechanism over disjoint parts (Chaudhuri et al. 2011, algorithm 4); "
+        found = _dearest([learner.guarantee(part) for learner in self.grid], facts, how)
+        if facts.relation is Relation.ADD_REMOVE:
+            return found
+        return replace(found, assumptions=(*found.assumptions, KEPT_PLACE))
+
+    def forecast(self, facts: Facts) -> Iterator[tuple[str, str]]:
+        """Parts, then what each learner would do."""
+        part = self.part(facts)
+        yield "tunes", f"{len(self.grid)} learners on about {part.rows:,} rows each, as many to choose"
+        yield from _candidates(self.grid, part)
+
+    def excess(self, facts: Facts) -> float:
+        """That of the best candidate on its part."""
+        return min(learner.excess(self.part(facts)) for learner in self.grid)
+
+    def learn(self, session: Session, facts: Facts) -> Learned:
+        """Fit each, count mistakes on the last part, choose privately."""
+        parts = len(self.grid) + 1
+        models = []
+        for index, learner in enumerate(self.grid):
+            share = Share(index, parts)
+            own = self._facts(session.passes, share, facts)
+            models.append(learner.learn(replace(session, share=share, progress=None), own))
+            if session.progress is not None:
+                session.progress(index + 1, parts)
+        columns = np.column_stack([model.weights for model in models])
+        mistakes = Mistakes(session.passes.domain.width, columns)
+        drawn = session.draw(
+            lambda: session.passes.sum(mistakes, share=Share(parts - 1, parts)).vector[:-1].astype(np.float64),
+            lambda wrong: np.array([exponential_choice(-wrong, facts.epsilon, 1.0)]),
+        )
+        chosen = int(drawn[0])
+        details: dict[str, Any] = {"chosen": self.grid[chosen].name, "place_in_grid": chosen, "grid": len(self.grid)}
+        return Learned(models[chosen].weights, details | models[chosen].details, models[chosen].noise_std)
+
+    def _facts(self, passes: Passes, share: Share, facts: Facts) -> Facts:
+        """The part's exact number of rows where that is public, else its expected number."""
+        if not facts.relation.rows_public:
+            return self.part(facts)
+        counted = passes.sum(Mistakes(passes.domain.width, np.zeros((passes.domain.width, 1))), share=share)
+        return replace(facts, rows=max(1, int(counted.vector[-1])))
+
+
+@dataclass(frozen=True)
+class PublicTuning:
+    """The learner of a grid that does best on public rows, then fitted on the private ones with the whole budget.
+
+    Every learner is fitted with its noise on one half of the public rows and counted on the other half. Fewer rows
+    get as many times more epsilon (at most the largest there is), so that the noise is to the gradient what it will
+    be in the private fit. Public rows cost nothing, so the choice is a public fact.
+
+    Sensitivity
+        The choice does not depend on private rows; the one fit has its own guarantee.
+    """
+
+    grid: tuple[IterativeLearner, ...]
+    public: Any
+
+    name: ClassVar[str] = "public_tuning"
+    seeded: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if len(self.grid) < 2:
+            raise UsageError(f"tuning needs a grid of at least 2 learners, got {len(self.grid)}")
+
+    def guarantee(self, facts: Facts) -> Guarantee:
+        """Whichever is chosen has at most this."""
+        return _dearest([learner.guarantee(facts) for learner in self.grid], facts, "tuning on public data; ")
+
+    def forecast(self, facts: Facts) -> Iterator[tuple[str, str]]:
+        """What each learner would do."""
+        yield "tunes", f"{len(self.grid)} learners on public rows; the best has the whole private lake"
+        yield from _candidates(self.grid, facts)
+
+    def excess(self, facts: Facts) -> float:
+        """That of the best candidate."""
+        return min(learner.excess(facts) for learner in self.grid)
+
+    def learn(self, session: Session, facts: Facts) -> Learned:
+        """Choose in public, fit in private."""
+        wrong = session.settle(lambda: self._all_mistakes(session.passes, facts)).tolist()
+        chosen = int(np.argmin(wrong))
+        learned = self.grid[chosen].learn(session, facts)
+        details: dict[str, Any] = {
+            "chosen": self.grid[chosen].name,
+            "place_in_grid": chosen,
+            "public_mistakes": wrong,
+        }
+        return Learned(learned.weights, details | learned.details, learned.noise_std)
+
+    def _all_mistakes(self, passes: Passes, facts: Facts) -> NDArray[np.int64]:
+        with passes.beside(self.public) as public:
+            return np.array([self._mistakes(learner, public, facts) for learner in self.grid])
+
+    @staticmethod
+    def _mistakes(learner: IterativeLearner, public: Passes, facts: Facts) -> int:
+        trial, rows = Session(public, lambda: None, Share(0, 2)), max(1, public.lake.rows // 2)
+        epsilon = min(float(MAX_EPSILON), facts.epsilon * facts.rows / rows)
+        weights = learner.learn(trial, replace(facts, rows=rows, epsilon=epsilon)).weights
+        counted = public.sum(Mistakes(public.domain.width, weights[:, None]), share=Share(1, 2))
+        return int(counted.vector[0])
+
+
+def _dearest(found: list[Guarantee], facts: Facts, how: str) -> Guarantee:
+    delta = max(one.delta for one in found)
+    event: Event = ApproximateEvent(facts.epsilon, delta) if delta else PureEvent(facts.epsilon)
+    said = tuple(dict.fromkeys(text for one in found for text in one.assumptions))
+    theorems = "; ".join(dict.fromkeys(one.theorem for one in found))
+    return Guarantee(event, delta, "tuning", how + theorems, said)
+
+
+def _candidates(grid: tuple[IterativeLearner, ...], facts: Facts) -> Iterator[tuple[str, str]]:
+    for learner in grid:
+        yield "candidate", f"{learner.name}: " + "; ".join(text for _, text in learner.forecast(facts))

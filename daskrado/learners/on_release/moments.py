@@ -1,0 +1,62 @@
+"""Least squares from released moments: the one-pass private default."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskrado.errors import UsageError
+from daskrado.privacy.release import Release
+from daskrado.statistics.moments import Moments, symmetric
+
+
+@dataclass(frozen=True)
+class MomentsLearner:
+    """theta = (S+ + lambda I)^-1 M, with S+ the released second moments, negative eigenvalues set to 0.
+
+    ``ridge`` is lambda in units of norm_bound^2; by default it is the noise's own public size, sigma sqrt(d).
+    Post-processing of the release: no sensitivity of its own.
+    """
+
+    ridge: float | None = None
+
+    name = "moments"
+
+    def fit(self, release: Release) -> tuple[NDArray[np.float64], dict[str, Any]]:
+        """Weights for the encoded features, and public facts on how they came about."""
+        if not isinstance(release.statistic, Moments):
+            raise UsageError(f"learner moments needs the statistic moments, got {release.statistic.name}")
+        width = release.statistic.width
+        bound = release.lattice.norm_bound
+        mean = release.values["mean"] / bound
+        second = symmetric(release.values["second"], width) / bound**2
+        values, vectors = np.linalg.eigh(second)
+        noise = release.noise_std["second"] / bound**2
+        ridge = self.ridge if self.ridge is not None else noise * math.sqrt(width)
+        clipped = np.maximum(values, 0.0) + ridge
+        # Directions without any signal or ridge get no weight instead of a division by zero.
+        useful = clipped > max(float(clipped.max(initial=0.0)), 1.0) * 1e-12
+        inverse = np.divide(1.0, clipped, out=np.zeros(width), where=useful)
+        weights = vectors @ (inverse * (vectors.T @ mean)) / bound
+        return weights, {"ridge": float(ridge), "negative_eigenvalues": int((values < 0).sum())}
+
+
+@dataclass(frozen=True)
+class MeanLearner:
+    """theta = M / norm_bound^2: the direction of the mean operator, the minimiser of the regularised linear loss.
+
+    Post-processing of the release. Good where features are nearly uncorrelated, poor elsewhere.
+    """
+
+    name = "mean"
+
+    def fit(self, release: Release) -> tuple[NDArray[np.float64], dict[str, Any]]:
+        """Weights for the encoded features."""
+        if "mean" not in release.values:
+            raise UsageError(f"learner mean needs mean_operator or moments, got {release.statistic.name}")
+        mean = release.values["mean"] / release.lattice.norm_bound
+        return mean / max(float(np.linalg.norm(mean)), 1.0) / release.lattice.norm_bound, {}

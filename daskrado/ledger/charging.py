@@ -1,0 +1,96 @@
+"""What every kind of job does around a charge: open the ledger, set a first limit, tell the state of the budget."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from daskrado.ledger.config import LedgerConfig, default_ledger
+from daskrado.ledger.ledger import Grant, Ledger, Remaining
+from daskrado.privacy.relations import Relation
+
+_log = logging.getLogger(__name__)
+
+
+def opened_ledger(path: str | Path | None, config: LedgerConfig) -> Ledger:
+    """The ledger that a job debits: the one given, else the pipeline's, else this user's."""
+    chosen = path or config.path
+    if chosen is None:
+        chosen = default_ledger()
+        chosen.parent.mkdir(parents=True, exist_ok=True)
+    return Ledger.open(chosen)
+
+
+def set_first_limit(ledger: Ledger, config: LedgerConfig, dataset: str, *relations: Relation) -> tuple[str, ...]:
+    """Set the pipeline's first limit on a data set that has none under any relation, and say so."""
+    first = config.first_limit
+    if first is None or not ledger.set_first_limit(dataset, relations, first.epsilon, first.delta):
+        return ()
+    amount = f"epsilon {first.epsilon:g}, delta {first.delta:g}"
+    return tuple(f"first limit of {dataset!r} under {relation}: {amount}" for relation in relations)
+
+
+def limit_line(left: Remaining | None, config: LedgerConfig) -> str:
+    """What a plan says of the budget: what is left, or what limit would be set, or who sets it."""
+    if left is not None:
+        return f"left        epsilon {float(left.epsilon):.4g} for one pure release, before this run"
+    first = config.first_limit
+    if first is not None:
+        return f"limit       none set yet; this run would set epsilon {first.epsilon:g}, delta {first.delta:g}"
+    return "limit       none set yet: the owner sets one with `daskrado ledger limit`"
+
+
+def left_for(ledger: Ledger | None, dataset: str, relation: Relation) -> Remaining | None:
+    """What a ledger has left for a data set under a relation; None where it has no limit, or there is no ledger."""
+    if ledger is None or ledger.limit(dataset, relation) is None:
+        return None
+    return ledger.remaining(dataset, relation)
+
+
+def budget_facts(ledger: Ledger, grant: Grant) -> dict[str, Any]:
+    """The state of the budget after a grant, for the manifest and the report."""
+    limit = ledger.limit(grant.dataset, grant.relation)
+    assert limit is not None
+    spent = ledger.spent(grant.dataset, grant.relation)
+    left = ledger.remaining(grant.dataset, grant.relation)
+    return {
+        "dataset": grant.dataset,
+        "relation": str(grant.relation),
+        "limit_epsilon": float(limit.epsilon),
+        "limit_delta": float(limit.delta),
+        "spent_epsilon": float(spent.epsilon),
+        "accountant": spent.method,
+        "left_epsilon": float(left.epsilon),
+    }
+
+
+class Clock:
+    """Wall seconds of each stage, rounded so that they tell a person enough and nobody more."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextlib.contextmanager
+    def __call__(self, stage: str) -> Iterator[None]:
+        """Time a block, and log that it begins."""
+        _log.info("%s", stage)
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[stage] = round(time.perf_counter() - start, 2)
+
+
+def published_seconds(seconds: dict[str, float], *, rows_public: bool) -> dict[str, float]:
+    """Stage times for artefacts: as measured where the number of rows is public, else the next power of ten.
+
+    The exact time of a pass over the lake tells how many rows it has.
+    """
+    if rows_public:
+        return dict(seconds)
+    return {stage: 10.0 ** max(0, math.ceil(math.log10(max(value, 1e-9)))) for stage, value in seconds.items()}

@@ -1,0 +1,113 @@
+"""Opening the account of a run: a new one, one with a name of its own, or none to remember."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from daskrado.lake.publish import check_free
+from daskrado.ledger.account import AGAIN, Account, guarded
+from daskrado.ledger.charging import opened_ledger
+from daskrado.ledger.journal import Journal, entries_of, journal_folder
+from daskrado.ledger.ledger import Ledger
+
+_ADDRESSES = (  # keys of pipelines, of any kind, that hold addresses
+    ("models",),
+    ("queries",),
+    ("proportions",),
+    ("learner", "public_lake"),
+    ("ledger", "path"),
+    *(("cluster", key) for key in ("scheduler_file", "tls_ca_file", "tls_client_cert", "tls_client_key")),
+)
+
+
+@contextlib.contextmanager
+def open_account(
+    kind: str,
+    pipeline: Any,
+    *,
+    overwrite: bool,
+    ledger_path: str | Path | None,
+    write: bool,
+    private: bool = True,
+    remembered: bool = True,
+    account: Account | None = None,
+) -> Iterator[Account]:
+    """The account of a new run, or the one that a resumed run was given; ``remembered`` in a journal if it writes."""
+    if account is not None:
+        yield account
+        return
+    if write:
+        check_free(pipeline.output, overwrite=overwrite, reading=_read_by(pipeline))
+    run = uuid.uuid4().hex
+    if not private:
+        yield Account(run, overwrite=overwrite)
+        return
+    with opened_ledger(ledger_path, pipeline.ledger) as ledger:
+        content = _remembered(kind, pipeline, overwrite) if write and remembered else None
+        journal = None if content is None else Journal.create(ledger, run, content)
+        with guarded(Account(run, ledger, journal, overwrite=overwrite)) as opened:
+            yield opened
+
+
+@contextlib.contextmanager
+def named_account(
+    ledger: Ledger, run: str, finish: str, *, overwrite: bool = False, again: str = AGAIN, charged_once: bool = False
+) -> Iterator[Account]:
+    """The account of a run with a name of its own, new or taken up where it was: for parties of a study.
+
+    ``charged_once``: what the ledger holds under this name pays for all that is done under it, also after it is done.
+    """
+    folder, there = _named_folder(ledger, run), is_open(ledger, run)
+    journal = Journal.take(folder) if there else Journal.create(ledger, folder.name, {"run": run, "finish": finish})
+    resumed = there or (charged_once and bool(entries_of(ledger, run)))
+    with guarded(Account(run, ledger, journal, overwrite=overwrite, resumed=resumed, again=again)) as opened:
+        yield opened
+
+
+def is_open(ledger: Ledger, run: str) -> bool:
+    """Whether a run with a name of its own has a journal: it is at work, or was cut off."""
+    return (_named_folder(ledger, run) / "run.json").exists()
+
+
+def _named_folder(ledger: Ledger, run: str) -> Path:
+    return journal_folder(ledger) / hashlib.blake2b(run.encode(), digest_size=16).hexdigest()
+
+
+def _remembered(kind: str, pipeline: Any, overwrite: bool) -> Mapping[str, Any] | None:
+    """A job as its journal keeps it, with addresses that any folder reads alike; None for a lake in memory."""
+    lake = _absolute(pipeline.lake)
+    if lake is None:
+        return None
+    dumped = pipeline.model_dump(mode="json", exclude={"lake"})
+    for *path, last in _ADDRESSES:
+        holder: Any = dumped
+        for key in path:
+            holder = holder.get(key) if isinstance(holder, dict) else None
+        if isinstance(holder, dict) and isinstance(holder.get(last), str | list):
+            holder[last] = _absolute(holder[last]) or holder[last]
+    output = os.path.abspath(dumped["output"])
+    return {"kind": kind, "overwrite": overwrite, "pipeline": {**dumped, "lake": lake, "output": output}}
+
+
+def _read_by(pipeline: Any) -> list[Any]:
+    """What a job reads beside its own file, as far as it is addresses: it is never replaced by the job's output."""
+    learner = getattr(pipeline, "learner", None)
+    named = [getattr(pipeline, key, None) for key in ("lake", "models", "queries", "proportions")]
+    return [*named, getattr(learner, "public_lake", None)]
+
+
+def _absolute(lake: Any) -> Any:
+    """An address as any working folder would read it; None for a lake in memory."""
+    if isinstance(lake, list | tuple):
+        parts = [_absolute(part) for part in lake]
+        return None if any(part is None for part in parts) else parts
+    if not isinstance(lake, str | os.PathLike):
+        return None
+    address = os.fspath(lake)
+    return address if "://" in address else os.path.abspath(address)

@@ -1,0 +1,3 @@
+"""What is published: linear models, their SQL, files of rados."""
+
+from __future__ import annotations

@@ -1,0 +1,187 @@
+"""LinearModel: what is published. Weights, the Domain they are for, and what was protected in learning them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from daskrado.errors import DataError, UsageError
+from daskrado.models.sql import select_margins
+from daskrado.privacy.statement import PrivacyStatement
+from daskrado.table.domain import Domain
+from daskrado.table.encoding import encode_table, needed_columns, type_problem
+from daskrado.table.fourier_features import frequencies
+from daskrado.table.lattice import row_norms
+from daskrado.table.yaml_file import parse, write_text
+
+SCHEMA = "daskrado.model/1"
+_CHUNK_ROWS = 16_384  # encoded rows held at once
+_LARGEST = float(np.finfo(np.float64).max)
+
+
+@dataclass(frozen=True)
+class LinearModel:
+    """Margin = weights . x, where x is the row encoded by the Domain and clipped to its norm bound."""
+
+    domain: Domain
+    weights: NDArray[np.float64]
+    statement: PrivacyStatement
+    learner: str
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.weights.shape != (self.domain.width,):
+            raise UsageError(f"{self.weights.shape} weights for a Domain of {self.domain.width} features")
+        if not np.isfinite(self.weights).all():
+            raise UsageError("weights must be finite")
+
+    @property
+    def coefficients(self) -> pd.Series:
+        """Weights by feature name."""
+        return pd.Series(self.weights, index=list(self.domain.feature_names), name="weight")
+
+    def margins(self, table: pa.Table | pd.DataFrame) -> NDArray[np.float64]:
+        """Signed margin of each row; its sign is the predicted label."""
+        needed = needed_columns(self.domain, label=False)
+        table = _as_arrow(table, needed)
+        for name in needed:
+            if (problem := type_problem(self.domain, name, table.schema.field(name).type)) is not None:
+                raise DataError(f"column {name!r} {problem}")
+        encoded = encode_table(self.domain, table, label=False)
+        if encoded.problems:
+            raise DataError("; ".join(map(str, encoded.problems[:3])))
+        out = np.empty(encoded.length)
+        buffer = np.empty((min(encoded.length, _CHUNK_ROWS), self.domain.width), order="F")
+        for start in range(0, encoded.length, _CHUNK_ROWS):
+            stop = min(start + _CHUNK_ROWS, encoded.length)
+            x = encoded.block(start, stop, buffer)
+            if encoded.problems:
+                raise DataError("; ".join(map(str, encoded.problems[:3])))
+            clip = self.domain.norm_bound / np.maximum(row_norms(x), self.domain.norm_bound)
+            out[start:stop] = (x @ self.weights) * clip
+        return out
+
+    def labels(self, margins: NDArray[np.float64]) -> pa.Array:
+        """The Domain's label values for margins; a margin of exactly 0 counts as positive."""
+        pair = pa.array([self.domain.label.negative, self.domain.label.positive])
+        return pair.take(pa.array((margins >= 0).astype(np.int8)))
+
+    def predict(self, table: pa.Table | pd.DataFrame) -> pd.Series:
+        """The predicted label of each row."""
+        index = table.index if isinstance(table, pd.DataFrame) else None
+        return pd.Series(self.labels(self.margins(table)).to_pandas().to_numpy(), index=index, name="predicted")
+
+    def to_json(self) -> str:
+        """The published form, with its Domain and privacy statement."""
+        content: dict[str, Any] = {
+            "schema": SCHEMA,
+            "privacy": self.statement.model_dump(mode="json"),
+            "privacy_in_words": self.statement.sentence(),
+            "learner": self.learner,
+            "weights": dict(zip(self.domain.feature_names, self.weights.tolist(), strict=True)),
+            "domain": self.domain.model_dump(mode="json"),
+            "details": self.details,
+        }
+        if self.domain.kernel is not None:
+            content["frequencies"] = _frequencies(self.domain)
+        return json.dumps(content, indent=2, allow_nan=False) + "\n"
+
+    def save(self, path: str | Path) -> None:
+        """Write the JSON form, whole or not at all."""
+        write_text(path, self.to_json())
+
+    @classmethod
+    def from_json(cls, text: str, where: str = "model") -> LinearModel:
+        """Read a published model; anything unexpected is a UsageError that names the key."""
+        try:
+            content = json.loads(text)
+        except ValueError as error:
+            raise UsageError(f"{where}: is not JSON ({error})") from error
+        except RecursionError as error:
+            raise UsageError(f"{where}: is no model (its brackets are nested too deeply)") from error
+        if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+            found = content.get("schema") if isinstance(content, dict) else None
+            raise UsageError(f"{where}: schema is {found!r}, this version reads {SCHEMA!r}")
+        missing = [k for k in ("privacy", "learner", "weights", "domain") if k not in content]
+        if missing:
+            raise UsageError(f"{where}: key {missing[0]!r} is missing")
+        domain = parse(Domain, content["domain"], f"{where}: domain")
+        if domain.kernel is not None and content.get("frequencies") != _frequencies(domain):
+            raise UsageError(f"{where}: frequencies are not those that the Domain's kernel gives here")
+        weights = content["weights"]
+        if not isinstance(weights, dict) or tuple(weights) != domain.feature_names:
+            raise UsageError(f"{where}: weights do not name the Domain's features in order")
+        for name, weight in weights.items():
+            if isinstance(weight, bool) or not isinstance(weight, int | float) or not abs(weight) <= _LARGEST:
+                raise UsageError(f"{where}: weights must be finite numbers, and that of {name!r} is not")
+        statement = parse(PrivacyStatement, content["privacy"], f"{where}: privacy")
+        words = str(content.get("privacy_in_words", statement.sentence()))
+        if words.startswith("NOT PRIVATE") == statement.private:  # other versions word the rest in their own way
+            raise UsageError(f"{where}: privacy_in_words is not what privacy says: {statement.sentence()}")
+        if not isinstance(content["learner"], str):
+            raise UsageError(f"{where}: learner must be a text, got {type(content['learner']).__name__}")
+        details = content.get("details", {})
+        if not isinstance(details, dict):
+            raise UsageError(f"{where}: details must be a mapping of keys, got {type(details).__name__}")
+        return cls(
+            domain=domain,
+            weights=np.array(list(weights.values()), dtype=np.float64),
+            statement=statement,
+            learner=content["learner"],
+            details=details,
+        )
+
+    @classmethod
+    def load(cls, path: str | Path) -> LinearModel:
+        """Read a published model from a file."""
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
+        except UnicodeDecodeError as error:
+            raise UsageError(f"{path}: is not UTF-8 text") from error
+        return cls.from_json(text, str(path))
+
+    def sql(self, table: str = "lake", *, keep: tuple[str, ...] = ()) -> str:
+        """A SELECT that gives the same margins, in standard SQL (checked in DuckDB and SQLite).
+
+        A row that predict refuses gets a null margin: a null, NaN, infinity or value that the Domain does not allow.
+        """
+        return select_margins(self.domain, self.weights.tolist(), table, keep)
+
+
+def _as_arrow(table: pa.Table | pd.DataFrame, needed: list[str]) -> pa.Table:
+    """The needed columns as an Arrow table; no error quotes a cell, as Arrow's own would."""
+    if not isinstance(table, pa.Table | pd.DataFrame):
+        kind = f"{type(table).__module__.partition('.')[0]} {type(table).__name__}"
+        raise UsageError(
+            f"a model scores a pandas DataFrame or an Arrow table, not a {kind}: compute() it first, or score a "
+            "lake of files with daskrado predict"
+        )
+    have = list(table.columns if isinstance(table, pd.DataFrame) else table.column_names)
+    for name in needed:
+        if have.count(name) != 1:
+            raise DataError(f"column {name!r} is {'there twice' if name in have else 'missing'}")
+    if isinstance(table, pa.Table):
+        return table.select(needed)
+    arrays = {}
+    for name in needed:
+        try:
+            arrays[name] = pa.Array.from_pandas(table[name])
+        except (pa.ArrowException, OverflowError):
+            raise DataError(f"column {name!r} holds values of several types") from None
+    return pa.table(arrays)
+
+
+def _frequencies(domain: Domain) -> list[list[float]]:
+    """Of a kernel model: one list for each feature of the columns."""
+    assert domain.kernel is not None
+    whole, bits = frequencies(domain.kernel, len(domain.column_features))
+    return np.ldexp(whole, -bits).tolist()  # type: ignore[no-any-return]

@@ -1,0 +1,134 @@
+"""A linear model as a SELECT: the margins that predict gives, and a null where predict refuses the row."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from daskrado.errors import UsageError
+from daskrado.table.domain import BooleanColumn, CategoricalColumn, Column, Domain, NumericColumn, Scalar
+
+
+def select_margins(domain: Domain, weights: Sequence[float], table: str, keep: Sequence[str]) -> str:
+    """A SELECT of the ``keep`` columns and the margin of each row of ``table``.
+
+    The inner SELECT gives one value for each column: a scaled number, or of one-hot features the weight of the one
+    that is 1. Such a column adds exactly 1 to the row's squared norm.
+    """
+    if domain.kernel is not None:
+        raise UsageError("a kernel model has no short SQL; score the lake with daskrado predict")
+    keep = tuple(dict.fromkeys(keep))
+    _check_names(domain, keep)
+    prefix = "f"
+    while any(name.lower().startswith(prefix) for name in (*keep, *domain.columns)):
+        prefix = f"_{prefix}"
+    left = iter(weights)
+    inner, dot, squares = [_name(c) for c in keep], [], []
+    one_hots = 0
+    for name, column in domain.columns.items():
+        alias = f"{prefix}{len(inner)}"
+        if len(column.feature_names(name)) == 1 and not isinstance(column, CategoricalColumn):
+            inner.append(f"{_scaled(name, column)} AS {alias}")
+            dot.append(f"{_number(next(left))} * {alias}")
+            squares.append(f"{alias} * {alias}")
+        else:
+            inner.append(f"{_weight(name, column, left)} AS {alias}")
+            dot.append(alias)
+            one_hots += 1
+        if column.fill is not None:
+            alias = f"{prefix}{len(inner)}"
+            inner.append(f"CASE WHEN {_name(name)} IS NULL THEN 1.0 ELSE 0.0 END AS {alias}")
+            dot.append(f"{_number(next(left))} * {alias}")
+            squares.append(alias)
+    if domain.intercept:
+        dot.append(f"{_number(next(left))} * {_number(domain.intercept)}")
+    square = _sum([*squares, _number(one_hots + domain.intercept**2)])
+    bound = _number(domain.norm_bound)
+    kept = "".join(f"{_name(c)}, " for c in keep)
+    return (
+        f"SELECT {kept}{_sum(dot)} * CASE WHEN {square} > {bound} * {bound} "
+        f"THEN {bound} / SQRT({square}) ELSE 1.0 END AS margin\n"
+        f"FROM (SELECT {', '.join(inner)} FROM {_name(table)}) AS encoded"
+    )
+
+
+def _check_names(domain: Domain, keep: Sequence[str]) -> None:
+    """SQL does not tell Age from age."""
+    seen: dict[str, str] = {}
+    for name in dict.fromkeys((*keep, *domain.columns)):
+        if name in keep and name.lower() == "margin":
+            raise UsageError(f"--keep {name}: the SELECT gives a column of that name")
+        if seen.setdefault(name.lower(), name) != name:
+            raise UsageError(
+                f"columns {seen[name.lower()]!r} and {name!r} are one name in SQL, which ignores case; score the "
+                "lake with daskrado predict, or rename one"
+            )
+
+
+def _value(name: str, column: Column) -> str:
+    if column.fill is None:
+        return _name(name)
+    fill = _number(float(column.fill)) if isinstance(column, NumericColumn) else _literal(column.fill)
+    return f"COALESCE({_name(name)}, {fill})"
+
+
+def _finite(value: str, result: str) -> str:
+    """Null for a null, NaN or an infinity: only of a finite number x is x - x = 0."""
+    return f"CASE WHEN {value} - {value} = 0 THEN {result} END"
+
+
+def _weight(name: str, column: Column, weights: Iterator[float]) -> str:
+    """The weight of the one-hot feature that is 1; null where the Domain has none for the value."""
+    value = _value(name, column)
+    if isinstance(column, CategoricalColumn):
+        cases = " ".join(f"WHEN {_literal(v)} THEN {_number(next(weights))}" for v in column.values)
+        known = f"CASE {value} {cases} END"
+        if not column.other:
+            return known
+        return f"CASE WHEN {value} IS NOT NULL THEN COALESCE({known}, {_number(next(weights))}) END"
+    assert isinstance(column, NumericColumn)
+    assert column.bins is not None
+    cases = " ".join(f"WHEN {value} < {_number(edge)} THEN {_number(next(weights))}" for edge in column.bins)
+    return _finite(value, f"CASE {cases} ELSE {_number(next(weights))} END")
+
+
+def _scaled(name: str, column: Column) -> str:
+    """A number or truth value on [-1, 1]."""
+    value = _value(name, column)
+    if isinstance(column, BooleanColumn):
+        return f"CASE WHEN {value} THEN 1.0 WHEN NOT {value} THEN -1.0 END"
+    assert isinstance(column, NumericColumn)
+    lower, upper, shown = column.lower, column.upper, value
+    if column.transform == "log1p":
+        lower, upper = math.log1p(lower), math.log1p(upper)
+        # LN(1 + x) loses what a small x holds, and the other form of log1p what a large one does.
+        if column.upper > 1:
+            shown = f"LN({_number(1)} + {value})"
+        else:
+            shown = f"2.0 * ATANH({value} / ({_number(2)} + {value}))"
+    cases = f"WHEN {value} <= {_number(column.lower)} THEN -1.0 WHEN {value} >= {_number(column.upper)} THEN 1.0"
+    scaled = f"2.0 * ({shown} - {_number(lower)}) / {_number(upper - lower)} - 1.0"
+    return _finite(value, f"CASE {cases} ELSE {scaled} END")
+
+
+def _sum(terms: Sequence[str]) -> str:
+    """A sum nested as a balanced tree: engines refuse deep expressions, which a long a + b + c + ... is."""
+    if len(terms) == 1:
+        return terms[0]
+    half = len(terms) // 2
+    return f"({_sum(terms[:half])} + {_sum(terms[half:])})"
+
+
+def _number(value: float) -> str:
+    """A literal that SQL engines read as a double, not as a decimal that they would round."""
+    return f"{float(value):.17e}"
+
+
+def _name(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _literal(value: Scalar) -> str:
+    if isinstance(value, bool):
+        return "TRUE" if value else "FALSE"
+    return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else repr(value)

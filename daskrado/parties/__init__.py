@@ -1,0 +1,3 @@
+"""Several parties: studies of sites, and the two-agent label protocol."""
+
+from __future__ import annotations

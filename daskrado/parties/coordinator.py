@@ -1,0 +1,224 @@
+"""The coordinator's side of a study: open it, see how a round stands, combine it or close it without the missing."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from daskrado.errors import DataError, UsageError
+from daskrado.jobs.plan import Plan
+from daskrado.lake.publish import check_free
+from daskrado.ledger.account import Account
+from daskrado.ledger.charging import opened_ledger
+from daskrado.ledger.opening import named_account
+from daskrado.models.linear import LinearModel
+from daskrado.parties.bundles import Tally, sort_bundles
+from daskrado.parties.keys import PrivateKeys, PublicKeys
+from daskrado.parties.masks import total
+from daskrado.parties.rounds import Round
+from daskrado.parties.study import Terms, load_study, terms_of
+from daskrado.parties.study_folder import Closing, StudyFolder
+from daskrado.privacy.release import Release, release_of_shares, release_without_privacy
+from daskrado.privacy.shares import GaussianShares
+from daskrado.statistics.base import IntVector, Summary
+
+_AGAIN = "this study's total can be released no more; a study with a new budget would be a new charge at every site"
+
+
+@dataclass(frozen=True)
+class FederatedResult:
+    """What a combined round publishes."""
+
+    round: Round
+    terms: Terms
+    plan: Plan
+    model: LinearModel
+    release: Release
+    budget: dict[str, Any]
+    notes: tuple[str, ...]
+
+
+def open_study(source: str | Path | Mapping[str, Any], folder: str | Path, *, keys: str | Path) -> Round:
+    """Open round 1 of a study: keys that the file leaves out are taken from the cards of the sites that joined."""
+    study = load_study(source)
+    where = StudyFolder(folder)
+    roster: dict[str, PublicKeys] = {}
+    for name, text in study.sites.items():
+        card = where.card(name)
+        given = PublicKeys.from_text(text, name) if text is not None else card
+        if given is None:
+            raise DataError(f"site {name!r} has not joined: no key in the study file and no card in {folder}")
+        if card is not None and card != given:
+            raise DataError(f"site {name!r}: the key in the study file is not the one on its card in {folder}")
+        roster[name] = given
+    own = PrivateKeys.open(keys, create=True)
+    terms = study.terms
+    round_ = Round(terms.study, 1, terms.content, roster, terms.minimum, own.public)
+    where.put_round(round_, own)
+    return round_
+
+
+def _tally(where: StudyFolder, round_: Round, terms: Terms) -> tuple[Plan, Tally, Closing | None]:
+    """Sort what lies in a round's folder; once it is closed, by what was there when it closed."""
+    plan = terms.plan(len(round_.roster))
+    arrived = where.bundles(round_)
+    closing = where.closing(round_)
+    counted = None if closing is None else {*closing.counted.values()}
+    tally = sort_bundles(arrived, round_, terms.domain.digest(), plan.summed.size, counted)
+    return plan, tally, closing
+
+
+def combine(
+    folder: str | Path,
+    *,
+    keys: str | Path,
+    output: str | Path | None = None,
+    close: bool = False,
+    overwrite: bool = False,
+    ledger: str | Path | None = None,
+) -> FederatedResult | Round:
+    """Combine the round that is open, if every site of it is there: total, noise (if central), learner, artefacts.
+
+    If sites are missing, ``close`` opens a new round among those present, who then contribute again under new masks;
+    what they contributed to this round stays masked. Returns the new Round in that case.
+    """
+    own = PrivateKeys.open(keys, create=False)
+    where = StudyFolder(folder)
+    round_ = where.latest()
+    if round_.coordinator != own.public:
+        raise UsageError(f"{folder}: the study {round_.study!r} belongs to another coordinator than these keys'")
+    terms = terms_of(round_, str(folder))
+    if output is not None:
+        check_free(output, overwrite=overwrite)
+    plan, tally, closing = _tally(where, round_, terms)
+    if closing is not None and closing.outcome == "remasked":  # stopped between closing and opening
+        return _following(where, round_, closing, own)
+    if tally.missing:
+        if closing is not None:
+            raise DataError(
+                f"study {round_.study!r}: bundles of the closed round {round_.number} are gone: "
+                f"{', '.join(tally.missing)}"
+            )
+        return _without_missing(where, round_, tally, own, close=close)
+    counted = {site: bundle.sha256 for site, bundle in tally.accepted.items()}
+    vector = total({site: bundle.words for site, bundle in tally.accepted.items()}, own, round_)
+    with _account(plan, round_, ledger, overwrite) as account:
+        released, budget = _release(
+            plan, vector, round_, account, lambda: _close(where, round_, counted, own, closing)
+        )
+        weights, details = plan.fitter.fit(released)
+        model = LinearModel(terms.domain, weights, plan.statement, plan.learner.name, details)
+        result = FederatedResult(round_, terms, plan, model, released, budget, (*tally.refused, *tally.repeated))
+        if output is not None:
+            from daskrado.parties.study_report import write_federated
+
+            with account.publish(output) as target:
+                write_federated(result, target)
+        else:
+            account.done()
+    return result
+
+
+@contextlib.contextmanager
+def _account(plan: Plan, round_: Round, path: str | Path | None, overwrite: bool) -> Iterator[Account]:
+    """With central noise the coordinator's account of this round: new, or as it was when it was cut off."""
+    run = f"study {round_.study} round {round_.number} {round_.digest.hex()[:16]}"
+    if plan.mechanism is None or isinstance(plan.mechanism, GaussianShares):
+        yield Account(run, overwrite=overwrite)
+        return
+    with (
+        opened_ledger(path, plan.pipeline.ledger) as ledger,
+        named_account(ledger, run, "daskrado study combine, as before", overwrite=overwrite, again=_AGAIN) as account,
+    ):
+        yield account
+
+
+def _without_missing(where: StudyFolder, round_: Round, tally: Tally, own: PrivateKeys, *, close: bool) -> Round:
+    present = [*tally.accepted]
+    facts = f"round {round_.number} of study {round_.study!r} lacks {', '.join(tally.missing)}"
+    if tally.refused:
+        facts += f" (refused: {'; '.join(tally.refused)})"
+    if len(present) < round_.minimum:
+        raise DataError(
+            f"{facts}: {len(present)} of {len(round_.roster)} sites are there, the minimum is {round_.minimum}"
+        )
+    if not close:
+        raise DataError(f"{facts}; wait, or open a new round among the {len(present)} present with --close")
+    closing = Closing("remasked", {site: bundle.sha256 for site, bundle in tally.accepted.items()})
+    if not where.put_closing(round_, closing, own):
+        raise DataError(f"study {round_.study!r}: round {round_.number} was closed by another process")
+    return _following(where, round_, closing, own)
+
+
+def _following(where: StudyFolder, round_: Round, closing: Closing, own: PrivateKeys) -> Round:
+    following = round_.among(closing.counted)
+    where.put_round(following, own)
+    return following
+
+
+def _close(
+    where: StudyFolder, round_: Round, counted: dict[str, str], own: PrivateKeys, closing: Closing | None
+) -> None:
+    """From here on every further bundle is late. Before noise is drawn: a round is released once."""
+    if closing is None and not where.put_closing(round_, Closing("combined", counted), own):
+        raise DataError(f"study {round_.study!r}: round {round_.number} was closed by another process")
+
+
+def _release(
+    plan: Plan, vector: IntVector, round_: Round, account: Account, close: Callable[[], None]
+) -> tuple[Release, dict[str, Any]]:
+    if plan.mechanism is None:
+        close()
+        return release_without_privacy(Summary(plan.summed, plan.lattice, vector, 0)), {}
+    if isinstance(plan.mechanism, GaussianShares):
+        close()
+        return release_of_shares(plan.mechanism, vector, plan.statement), {}
+    relation, budget = plan.statement.relation, plan.pipeline.budget
+    assert relation is not None
+    assert budget is not None
+    if not account.ledger.has_limits(round_.study):  # one release of this study, and no more
+        account.ledger.set_limit(round_.study, relation, budget.epsilon, budget.delta)
+    grant = account.reserve(
+        "release",
+        round_.study,
+        relation,
+        plan.mechanism.event,
+        theorem=plan.statement.theorem,
+        room=16 * plan.size,
+    )
+
+    def gather() -> Summary:
+        close()
+        return Summary(plan.summed, plan.lattice, vector, 0)
+
+    released = account.release("release", grant, plan.mechanism, plan.statement, gather)
+    return released, account.budget(grant)
+
+
+def status_lines(folder: str | Path) -> Iterator[str]:
+    """How a study stands, from its folder alone: for the coordinator and for every site."""
+    where = StudyFolder(folder)
+    latest = where.latest()
+    terms = terms_of(latest, str(folder))
+    plan = terms.plan(len(latest.roster))
+    yield f"study       {latest.study}, coordinator {latest.coordinator.fingerprint}"
+    yield f"asks for    {plan.summed.name}, {plan.summed.size:,} integers; learner {plan.learner.name}"
+    yield f"guarantee   {plan.statement.sentence()}"
+    yield f"noise       {terms.noise_in_words}"
+    if plan.mechanism is not None:
+        yield f"price       {plan.mechanism.event} for every site" + (
+            ", each round" if isinstance(plan.mechanism, GaussianShares) else ", once"
+        )
+    yield f"minimum     {latest.minimum} sites"
+    for number in range(1, latest.number + 1):
+        round_ = latest if number == latest.number else where.round(number)
+        _, tally, closing = _tally(where, round_, terms)
+        state = "open" if closing is None else closing.outcome
+        yield f"round {number}     {state}; roster fingerprint {round_.roster_fingerprint}"
+        for site, keys in round_.roster.items():
+            yield f"  {'contributed' if site in tally.accepted else 'missing':<12} {site} ({keys.fingerprint})"
+        for text in (*tally.refused, *tally.repeated):
+            yield f"  refused      {text}" if text in tally.refused else f"  repeated     {text}"

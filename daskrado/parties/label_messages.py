@@ -1,0 +1,151 @@
+"""The two messages of the label protocol: what a learner asks for, and what a provider answers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from daskrado.errors import MessageError, UsageError
+from daskrado.jobs.labels.config import LossChoice, Noise
+from daskrado.parties.signing import SigningKey, read_signed
+from daskrado.privacy.events import MAX_DELTA, MAX_EPSILON, MIN_EPSILON
+from daskrado.privacy.statement import PrivacyStatement
+from daskrado.statistics.even_risk import MAX_BITS
+from daskrado.table.domain import Domain
+from daskrado.table.yaml_file import Frozen, parse
+
+REQUEST = "daskrado.label_request/1"
+ANSWER = "daskrado.label_answer/1"
+_HASH = r"^[0-9a-f]{64}$"
+_NAME = r"^[0-9a-f]{32}$"
+
+
+class FeatureMark(Frozen):
+    """Which features are meant: their digest, how many rows, and where they may be found, if that is said."""
+
+    digest: str = Field(pattern=_HASH)
+    rows: int = Field(ge=1)
+    address: str | None = None
+
+
+class Request(Frozen):
+    """A learner asks for the mean operator of its features with the provider's labels."""
+
+    request: str = Field(pattern=_NAME)
+    created: str
+    domain_json: str = Field(description="as text: the order of its columns is the order of the features")
+    features: FeatureMark
+    loss: LossChoice
+    noise: Noise
+    alpha: float = Field(ge=float(MIN_EPSILON), le=float(MAX_EPSILON))
+    delta: float = Field(default=0.0, ge=0, le=float(MAX_DELTA))
+    lattice_bits: int = Field(ge=4, le=MAX_BITS)
+
+    @cached_property
+    def domain(self) -> Domain:
+        """The Domain that both parties mean."""
+        try:
+            content = json.loads(self.domain_json)
+        except ValueError as error:
+            raise UsageError("domain_json: is not JSON") from error
+        return parse(Domain, content, "domain_json")
+
+    @model_validator(mode="after")
+    def _check(self) -> Request:
+        try:
+            domain = self.domain
+        except UsageError as error:
+            raise ValueError(str(error)) from error
+        if domain.id is None:
+            raise ValueError("domain.id is missing: the key column by which rows are matched")
+        if (self.noise == "gaussian") != (self.delta > 0):
+            raise ValueError(
+                f"noise {self.noise} with delta {self.delta:g}: gaussian needs a delta, the others take none"
+            )
+        return self
+
+
+class NoiseMark(Frozen):
+    """The noise of an answer, for sums of rows as shares of the norm bound."""
+
+    kind: Noise
+    scale: float = Field(gt=0)
+    std: float = Field(gt=0)
+    l1: float = Field(gt=0)
+    l2: float = Field(gt=0)
+
+
+class Answer(Frozen):
+    """The noisy mean operator as whole grid steps, bound to one request and one set of features."""
+
+    request: str = Field(pattern=_NAME)
+    request_sha256: str = Field(pattern=_HASH)
+    features_digest: str = Field(pattern=_HASH)
+    domain_sha256: str = Field(pattern=_HASH)
+    rows: int = Field(ge=1)
+    lattice_bits: int = Field(ge=4, le=MAX_BITS)
+    steps: tuple[int, ...]
+    noise: NoiseMark
+    privacy: PrivacyStatement
+    kind: Literal["mean_operator"] = "mean_operator"
+
+
+def new_request(domain: Domain, **content: Any) -> Request:
+    """A request with a fresh id."""
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    text = json.dumps(domain.model_dump(mode="json"), separators=(",", ":"))
+    return parse(Request, {"request": uuid.uuid4().hex, "created": now, "domain_json": text, **content}, "request")
+
+
+def write_request(request: Request, key: SigningKey) -> str:
+    """Signed."""
+    return key.sign(REQUEST, request.model_dump(mode="json"))
+
+
+def write_answer(answer: Answer, key: SigningKey) -> str:
+    """Signed."""
+    return key.sign(ANSWER, answer.model_dump(mode="json"))
+
+
+def read_request(text: str, trusted: list[str], where: str) -> Request:
+    """A request by a trusted learner."""
+    request: Request = _parse(Request, read_signed(text, REQUEST, trusted, where), where)
+    return request
+
+
+def read_answer(text: str, trusted: list[str], request: Request, request_text: str, where: str) -> Answer:
+    """The answer of a trusted provider to this very request; another's is refused by name."""
+    answer: Answer = _parse(Answer, read_signed(text, ANSWER, trusted, where), where)
+    if answer.request != request.request:
+        raise MessageError(f"{where}: answers the request {answer.request}, not {request.request}")
+    if answer.request_sha256 != sha256(request_text):
+        raise MessageError(f"{where}: answers another version of the request {answer.request}: their hashes differ")
+    for name, theirs, ours in (
+        ("features_digest", answer.features_digest, request.features.digest),
+        ("domain_sha256", answer.domain_sha256, request.domain.digest()),
+        ("rows", answer.rows, request.features.rows),
+        ("lattice_bits", answer.lattice_bits, request.lattice_bits),
+        ("noise.kind", answer.noise.kind, request.noise),
+        ("steps", len(answer.steps), request.domain.width),
+    ):
+        if theirs != ours:
+            raise MessageError(f"{where}: {name} is {theirs!r}, the request says {ours!r}")
+    return answer
+
+
+def sha256(text: str) -> str:
+    """Of a message's bytes."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _parse(model: Any, body: dict[str, Any], where: str) -> Any:
+    try:
+        return parse(model, body, where)
+    except UsageError as error:
+        raise MessageError(str(error)) from error

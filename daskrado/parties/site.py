@@ -1,0 +1,195 @@
+"""A site's side of a study: join it, contribute to a round. Rows stay here; one masked vector leaves."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskrado.cluster import ClusterConfig, connect
+from daskrado.errors import DataError
+from daskrado.jobs.job import gatherer, scanned
+from daskrado.jobs.pipeline_job import Progress
+from daskrado.jobs.plan import Plan
+from daskrado.lake.scan import Lake
+from daskrado.ledger.account import Account
+from daskrado.ledger.charging import opened_ledger
+from daskrado.ledger.journal import Arrays
+from daskrado.ledger.ledger import Grant
+from daskrado.ledger.opening import named_account
+from daskrado.parties.bundles import KIND, seal_bundle
+from daskrado.parties.documents import Document
+from daskrado.parties.journal import Journal
+from daskrado.parties.keys import PrivateKeys, PublicKeys
+from daskrado.parties.mailbox import check_name
+from daskrado.parties.masks import mask
+from daskrado.parties.rounds import Round
+from daskrado.parties.study import terms_of
+from daskrado.parties.study_folder import StudyFolder
+from daskrado.privacy.shares import GaussianShares
+from daskrado.statistics.base import Summary
+
+_AGAIN = "let the round go on without this site, or draw a new share at a second charge with --pay-again"
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """What a site did: all of it public."""
+
+    study: str
+    round: int
+    site: str
+    plan: Plan
+    roster_fingerprint: str
+    again: bool
+    charged: bool
+
+
+def join(folder: str | Path, *, site: str, keys: str | Path) -> PublicKeys:
+    """Make this site's keys, if it has none, and put its card into the study's folder."""
+    check_name(site, "site")
+    own = PrivateKeys.open(keys, create=True)
+    StudyFolder(folder).put_card(site, own)
+    return own.public
+
+
+def contribute(
+    folder: str | Path,
+    *,
+    site: str,
+    keys: str | Path,
+    lake: Any,
+    dataset: str,
+    ledger: str | Path | None = None,
+    roster: str | None = None,
+    cluster: ClusterConfig | None = None,
+    progress: Progress | None = None,
+    pay_again: bool = False,
+) -> Contribution:
+    """Sum this site's lake, add its share of noise, mask it and put it into the folder of the round that is open.
+
+    The site's own ledger is debited before a row is read. With distributed noise every round costs: whether a failed
+    round stays masked depends on other sites, so its price is paid in any case. With central noise, where the
+    coordinator is trusted to release once, the study is paid for once. A second call for a round sends the stored
+    bytes again, and one after a crash goes on under the grant that the site had; only a share that may have been
+    drawn and was not kept is refused, unless the site chooses to ``pay_again``. ``roster`` is the roster's
+    fingerprint, as the other sites read it out.
+    """
+    own = PrivateKeys.open(keys, create=False)
+    where = StudyFolder(folder)
+    round_ = where.latest()
+    terms = terms_of(round_, where.mailbox.address)
+    if terms.study != round_.study or terms.minimum != round_.minimum:
+        raise DataError(
+            f"{where.mailbox.address}: study, terms and minimum of round {round_.number} do not fit together"
+        )
+    journal = Journal(keys, round_.study)
+    with journal.locked():
+        journal.agree(round_, site, own.public, roster)
+        plan = terms.plan(len(round_.roster), lake=lake, dataset=dataset, cluster=cluster)
+        stored = journal.stored(round_.number)
+        charged = False
+        if stored is None:
+            if round_.number < journal.last():
+                raise DataError(
+                    f"study {round_.study!r}: round {round_.number} is older than this site's last, {journal.last()}"
+                )
+            _check_open(where, round_)
+            with _vector(plan, round_, ledger, progress, pay_again) as (vector, charged):
+                words = mask(vector, own, site, round_)
+                made = seal_bundle(round_, site, plan.pipeline.domain.digest(), words, own)
+                journal.store(round_, made)
+        else:
+            made = stored
+            _check_stored(made, round_)
+        _check_open(where, round_, made)  # once more: reading a lake may take hours
+        where.put_bundle(round_, site, hashlib.sha256(made).hexdigest()[:16], made)
+    return Contribution(
+        round_.study, round_.number, site, plan, round_.roster_fingerprint, stored is not None, charged
+    )
+
+
+def _check_open(where: StudyFolder, round_: Round, made: bytes | None = None) -> None:
+    """A late bundle must not leave the site: it would complete the masks of a round that went on without it."""
+    closing = where.closing(round_)
+    if closing is not None and (made is None or hashlib.sha256(made).hexdigest() not in closing.counted.values()):
+        raise DataError(f"study {round_.study!r}: late: round {round_.number} is closed; nothing was sent")
+    if where.latest().number != round_.number:
+        raise DataError(f"study {round_.study!r}: late: a newer round than {round_.number} is open; nothing was sent")
+
+
+def _check_stored(data: bytes, round_: Round) -> None:
+    """A round's number stands for one roster and one set of terms, for ever: masks must not be used twice."""
+    if Document(KIND, data).text("round_sha256") != round_.digest.hex():
+        raise DataError(
+            f"study {round_.study!r}: this site contributed to another round {round_.number}, with another roster or "
+            "other terms; it contributes once for each number"
+        )
+
+
+@contextlib.contextmanager
+def _vector(
+    plan: Plan, round_: Round, ledger_path: str | Path | None, progress: Progress | None, pay_again: bool
+) -> Iterator[tuple[NDArray[np.int64], bool]]:
+    """The site's exact vector, with its share of noise where noise is distributed; the ledger is debited first.
+
+    A share that was drawn is kept until the block ends well, which stores the bundle. An exact vector is never
+    written down: it is summed again.
+    """
+    pipeline = plan.pipeline
+    lake = scanned(plan, len(round_.roster))  # each site keeps within its part of the range of int64
+    with connect(pipeline.cluster, lake.size) as client:
+        gather = gatherer(plan, lake, client, progress)
+        if plan.mechanism is None:
+            yield gather().vector, False
+            return
+        with opened_ledger(ledger_path, pipeline.ledger) as ledger:
+            shares = plan.mechanism if isinstance(plan.mechanism, GaussianShares) else None
+            run = f"study {round_.study} {round_.terms_digest[:16]}"
+            if shares is not None:
+                run += f" round {round_.number} {round_.digest.hex()[:16]}"
+            runs = [run, *(e.run for e in ledger.entries(pipeline.dataset) if e.run.startswith(f"{run} again "))]
+            if pay_again:
+                runs.append(f"{run} again {len(runs)}")
+            finish = "daskrado site contribute, as before"
+            with named_account(ledger, runs[-1], finish, again=_AGAIN, charged_once=True) as account:
+                grant, charged = _reserved(plan, lake, account)
+                if shares is None:
+                    vector = gather().vector
+                    account.spend(grant)
+                else:
+                    vector = _shared(shares, account, grant, gather)
+                yield vector, charged
+                account.done()
+
+
+def _reserved(plan: Plan, lake: Lake, account: Account) -> tuple[Grant, bool]:
+    """This site's charge, and whether it is a new one."""
+    assert plan.mechanism is not None
+    assert plan.statement.relation is not None
+    account.same_lake(plan.pipeline.lake, lake)
+    before = len(account.ledger.entries(plan.pipeline.dataset))
+    grant = account.reserve(
+        "share",
+        plan.pipeline.dataset,
+        plan.statement.relation,
+        plan.mechanism.event,
+        theorem=plan.statement.theorem,
+        fingerprint=lake.fingerprint,
+        room=16 * plan.size,
+    )
+    return grant, len(account.ledger.entries(plan.pipeline.dataset)) > before
+
+
+def _shared(shares: GaussianShares, account: Account, grant: Grant, gather: Callable[[], Summary]) -> Any:
+    def perturb(summary: Summary) -> Arrays:
+        account.spend(grant)
+        return {"vector": shares.perturb(summary.vector)}
+
+    return account.draw("share", grant, gather, perturb)["vector"]

@@ -1,0 +1,176 @@
+"""A study: what several sites agree to compute together, as a YAML file that the coordinator writes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from daskrado.cluster import ClusterConfig
+from daskrado.errors import DataError
+from daskrado.jobs.pipeline import MomentsChoice, OneShotChoice, RadoStatistic, StatisticChoice, make_pipeline
+from daskrado.jobs.plan import Plan, make_plan
+from daskrado.parties.mailbox import check_name
+from daskrado.parties.rounds import Round
+from daskrado.privacy.accountant import compose
+from daskrado.privacy.mechanisms import Target
+from daskrado.privacy.protect import Budget, Protect
+from daskrado.privacy.shares import GaussianShares
+from daskrado.table.domain import Domain
+from daskrado.table.yaml_file import Frozen, parse, read_yaml
+
+NOWHERE = "-"  # a plan needs the name of a lake; the coordinator has none
+
+
+class DistributedNoise(Frozen):
+    """Every site adds a share; ``honest`` of them are enough, in any roster of at least ``minimum`` sites."""
+
+    kind: Literal["distributed"]
+    honest: int = Field(ge=1)
+
+
+class CentralNoise(Frozen):
+    """The coordinator is trusted with the exact total and adds noise once."""
+
+    kind: Literal["central"]
+
+
+class Terms(Frozen):
+    """What every site agrees to: all of it public. ``private: false`` is a baseline that protects nobody."""
+
+    study: str
+    domain: Domain
+    private: bool = True
+    protect: Protect | None = None
+    budget: Budget | None = None
+    noise: Annotated[DistributedNoise | CentralNoise, Field(discriminator="kind")] | None = None
+    learner: Annotated[OneShotChoice, Field(discriminator="kind")] = MomentsChoice(kind="moments")
+    statistic: StatisticChoice | None = None
+    mechanism: Literal["gaussian", "laplace"] | None = None
+    lattice_bits: int | None = Field(default=None, ge=4, le=26)
+    minimum: int = Field(ge=2)
+
+    @field_validator("domain", mode="before")
+    @classmethod
+    def _read_domain(cls, value: Any) -> Any:
+        return Domain.load(value) if isinstance(value, str | Path) else value
+
+    @model_validator(mode="after")
+    def _check(self) -> Terms:
+        if self.private and self.noise is None:
+            raise ValueError(
+                "noise is missing: {kind: distributed, honest: N}, or {kind: central} where the "
+                "coordinator is trusted with the exact total"
+            )
+        if not self.private and self.noise is not None:
+            raise ValueError("private: false adds no noise: drop noise, or drop private: false")
+        if isinstance(self.noise, DistributedNoise):
+            if self.noise.honest > self.minimum:
+                raise ValueError(
+                    f"noise.honest {self.noise.honest} is above minimum {self.minimum}: a round may close "
+                    "with fewer sites than are promised to be honest"
+                )
+            if self.mechanism == "laplace":
+                raise ValueError("mechanism laplace cannot be shared out: distributed noise is gaussian")
+        if isinstance(self.statistic, RadoStatistic) and self.statistic.seed is not None and self.domain.id is None:
+            raise ValueError(
+                "rados with a public seed need an id column in the domain: partitions of different sites "
+                "would share signatures"
+            )
+        return self
+
+    def plan(
+        self, sites: int, *, lake: Any = NOWHERE, dataset: str | None = None, cluster: ClusterConfig | None = None
+    ) -> Plan:
+        """The plan of a round among ``sites`` sites: at a site on its lake, at the coordinator on none."""
+        content: dict[str, Any] = self.model_dump(exclude={"study", "noise", "minimum", "domain"}, exclude_none=True)
+        content |= {"domain": self.domain, "dataset": dataset or self.study, "lake": lake, "output": "."}
+        if cluster is not None:
+            content["cluster"] = cluster
+        plan = make_plan(make_pipeline(**content))
+        if not self.private:
+            return plan
+        assert self.protect is not None
+        assert self.budget is not None
+        said = [
+            f"a protected unit ({self.protect.unit}) has at most {self.protect.rows_per_unit} row(s) at all sites "
+            "together",
+            *plan.statement.assumptions[1:],
+        ]
+        if not isinstance(self.noise, DistributedNoise):
+            said.append("the coordinator is trusted with the exact total, adds noise once and releases one round")
+            return replace(plan, statement=plan.statement.model_copy(update={"assumptions": tuple(said)}))
+        honest = self.noise.honest
+        target = Target(plan.summed, plan.lattice, self.protect.relation, self.protect.rows_per_unit)
+        shares = GaussianShares(target, self.budget.epsilon, self.budget.delta, honest=honest, sites=sites)
+        total = compose([shares.event], self.budget.delta)
+        said += [
+            f"in any roster of at least {self.minimum} sites, {honest} or more add their share of noise and keep "
+            "their keys secret",
+            "the sites compared the roster's fingerprint with each other",
+        ]
+        update = {
+            "epsilon": min(float(total.epsilon), self.budget.epsilon),
+            "delta": self.budget.delta,
+            "mechanism": shares.name,
+            "theorem": shares.theorem,
+            "accountant": total.method,
+            "assumptions": tuple(said),
+        }
+        return replace(plan, mechanism=shares, statement=plan.statement.model_copy(update=update))
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """As plain JSON for a signed document, whose keys are sorted: the domain is text, to keep its order."""
+        domain = json.dumps(self.domain.model_dump(mode="json"), separators=(",", ":"))
+        return {**self.model_dump(mode="json"), "domain": domain}
+
+    @property
+    def noise_in_words(self) -> str:
+        """Who adds noise, for manifests and people."""
+        if isinstance(self.noise, DistributedNoise):
+            return f"distributed: every site adds a share, {self.noise.honest} honest site(s) are enough"
+        return "central: added once by a trusted coordinator" if self.private else "none: NOT PRIVATE"
+
+
+class StudyFile(Frozen):
+    """The coordinator's file: the terms, and the roster. A key left out is taken from the card that its site put
+    into the folder when it joined."""
+
+    terms: Terms
+    sites: dict[str, str | None]
+
+
+def load_study(source: str | Path | Mapping[str, Any]) -> StudyFile:
+    """Read and check a study file, or the same content as Python values."""
+    where = str(source) if isinstance(source, str | Path) else "study"
+    content = read_yaml(source) if isinstance(source, str | Path) else source
+    terms = dict(content) if isinstance(content, Mapping) else content
+    sites = terms.pop("sites", None) if isinstance(terms, dict) else None
+    found = StudyFile(terms=parse(Terms, terms, where), sites=parse(_Sites, {"sites": sites}, where).sites)
+    check_name(found.terms.study, f"{where}: study")
+    for name in found.sites:
+        check_name(name, f"{where}: site")
+    found.terms.plan(max(len(found.sites), found.terms.minimum))  # whatever cannot be calibrated is refused now
+    return found
+
+
+class _Sites(Frozen):
+    sites: dict[str, str | None] = Field(min_length=2)
+
+
+def terms_of(round_: Round, where: str) -> Terms:
+    """The terms that a round's document carries."""
+    try:
+        domain = json.loads(round_.terms["domain"])
+    except (KeyError, TypeError, ValueError):
+        raise DataError(f"{where}: round {round_.number} has no domain") from None
+    terms = parse(Terms, {**round_.terms, "domain": parse(Domain, domain, f"{where}: domain")}, where)
+    check_name(terms.study, f"{where}: study")
+    for name in round_.roster:
+        check_name(name, f"{where}: site")
+    return terms

@@ -1,0 +1,38 @@
+"""Who is protected, and by how much: the keys that every private job has."""
+
+from __future__ import annotations
+
+from pydantic import Field, field_validator, model_validator
+
+from daskrado.privacy.events import MAX_DELTA, MAX_EPSILON, MIN_DELTA, MIN_EPSILON
+from daskrado.privacy.relations import Relation
+from daskrado.table.yaml_file import Frozen
+
+
+class Protect(Frozen):
+    """Who is protected. ``rows_per_unit`` is the most rows that one unit (a patient, a client) owns in the lake."""
+
+    relation: Relation
+    unit: str = Field(min_length=1)
+    rows_per_unit: int = Field(default=1, ge=1, le=10_000)
+    feature: str | None = Field(default=None, description="the boolean column, under feature_flip")
+
+    @model_validator(mode="after")
+    def _check(self) -> Protect:
+        if (self.relation is Relation.FEATURE_FLIP) != (self.feature is not None):
+            raise ValueError("feature names the protected boolean column under feature_flip, and only then")
+        return self
+
+
+class Budget(Frozen):
+    """The guarantee asked for; delta 0 asks for a pure one."""
+
+    epsilon: float = Field(ge=float(MIN_EPSILON), le=float(MAX_EPSILON))
+    delta: float = Field(default=0.0, ge=0, le=float(MAX_DELTA))
+
+    @field_validator("delta")
+    @classmethod
+    def _in_reach(cls, delta: float) -> float:
+        if 0 < delta < MIN_DELTA:
+            raise ValueError(f"must be 0, or from {float(MIN_DELTA):g} to {float(MAX_DELTA):g}, got {delta}")
+        return delta

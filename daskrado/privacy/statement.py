@@ -1,0 +1,105 @@
+"""The privacy statement that travels with everything daskrado publishes."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from daskrado.privacy.relations import Relation
+
+NOT_PRIVATE = "NOT PRIVATE: no noise was added; this object is not differentially private"
+
+
+class MarginalFacts(BaseModel):
+    """What is known of one coordinate of rados made by DP-FEAT, in exact numbers for this many rows.
+
+    The guarantee is about the law of one coordinate taken alone: (epsilon, delta) for one rado, (composed_epsilon,
+    composed_delta) for all of them (None: no finite epsilon at that delta). It says nothing of the other coordinates
+    or of the joint release, which tell which records a rado sums.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    feature: str
+    rows: int = Field(ge=1)
+    rados: int = Field(ge=1)
+    beta: float = Field(gt=0, lt=0.5)
+    window_low: int = Field(ge=0)
+    window_high: int = Field(ge=0)
+    acceptance: float = Field(ge=0, le=1)
+    epsilon: float = Field(ge=0)
+    delta: float = Field(ge=0, le=1)
+    untruncated_delta: float = Field(ge=0, le=1)
+    composed_epsilon: float | None = Field(default=None, ge=0)
+    composed_delta: float = Field(gt=0, lt=1)
+
+    def sentence(self) -> str:
+        """The facts as one sentence for people."""
+        together = (
+            f"epsilon {self.composed_epsilon:.4g} at delta {self.composed_delta:g}"
+            if self.composed_epsilon is not None
+            else f"no finite epsilon at delta {self.composed_delta:g}"
+        )
+        delta = f"delta {self.delta:.3g}" if self.delta else "delta below 1e-300"
+        return (
+            "NOT PRIVATE as a whole: a guarantee for the marginal of one coordinate only. The coordinate "
+            f"{self.feature!r} of one rado, seen without the others: epsilon {self.epsilon:.4g}, "
+            f"{delta}; of all {self.rados} rados: {together}. "
+            "The rados themselves are not differentially private"
+        )
+
+
+class PrivacyStatement(BaseModel):
+    """What is protected, for whom, by how much, and which theorem says so.
+
+    A statement is either differentially private, with every field filled in, or says plainly that it is not.
+    ``marginal`` is the third case: not private as a whole, with numbers for the marginal of one coordinate.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    private: bool
+    relation: Relation | None = None
+    unit: str = Field(default="", description="who is protected, in words")
+    rows_per_unit: int = Field(default=1, ge=1)
+    epsilon: float | None = Field(default=None, gt=0)
+    delta: float | None = Field(default=None, ge=0, lt=1)
+    mechanism: str = ""
+    theorem: str = ""
+    accountant: str = ""
+    assumptions: tuple[str, ...] = ()
+    marginal: MarginalFacts | None = None
+    schema_version: Literal[1] = 1
+
+    @model_validator(mode="after")
+    def _complete(self) -> PrivacyStatement:
+        if self.private and self.marginal is not None:
+            raise ValueError("a guarantee for one coordinate's marginal does not make a release private")
+        if self.private:
+            missing = [
+                name
+                for name in ("relation", "unit", "epsilon", "delta", "mechanism", "theorem", "accountant")
+                if getattr(self, name) in (None, "")
+            ]
+            if missing:
+                raise ValueError(f"a private statement needs {', '.join(missing)}")
+        return self
+
+    def sentence(self) -> str:
+        """The statement as one sentence for people."""
+        if not self.private:
+            return self.marginal.sentence() if self.marginal is not None else NOT_PRIVATE
+        assert self.relation is not None
+        guarantee = f"epsilon = {self.epsilon:g}" + (f", delta = {self.delta:g}" if self.delta else "")
+        return f"Differentially private for {self.unit} ({self.relation.meaning(self.rows_per_unit)}): {guarantee}."
+
+    @classmethod
+    def marginal_only(cls, facts: MarginalFacts) -> PrivacyStatement:
+        """Not private; one coordinate's marginal has a guarantee of its own."""
+        return cls(private=False, marginal=facts)
+
+    @classmethod
+    def none(cls) -> PrivacyStatement:
+        """The statement of a baseline without any protection."""
+        return cls(private=False)

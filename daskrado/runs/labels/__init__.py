@@ -1,1 +1,0 @@
-"""Jobs in which only the labels are secret, weak, or missing: features are public."""

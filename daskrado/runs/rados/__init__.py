@@ -1,1 +1,0 @@
-"""Jobs of kind ``rados``: sets of rados, learning from their files, attacks on them."""

@@ -1,1 +1,0 @@
-"""Jobs of kind ``teachers``: private answers to classification queries, and a student that can be published."""

@@ -1,0 +1,220 @@
+"""The Domain: the public description of a lake's columns. It fixes every array shape before data is read.
+
+Nothing here may come from private rows: bounds, categories and the norm bound are facts the owner declares.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import (
+    Field,
+    StrictBool,
+    field_validator,
+    model_validator,
+)
+
+from daskrado.table.yaml_file import Frozen, canonical_digest, parse, read_yaml
+
+Scalar = StrictBool | int | float | str
+_LARGEST = 1e100  # bounds beyond this, or narrower than a billionth of their size, cannot be scaled safely
+
+
+class Fill(Frozen):
+    """Nulls are replaced by a declared value and flagged by an extra 0/1 feature."""
+
+    fill: Scalar
+
+
+class _Column(Frozen):
+    nulls: Literal["error"] | Fill = "error"
+
+    @property
+    def fill(self) -> Scalar | None:
+        return self.nulls.fill if isinstance(self.nulls, Fill) else None
+
+
+class NumericColumn(_Column):
+    """A number between public bounds, scaled to [-1, 1], or cut into one-hot bins at public edges."""
+
+    kind: Literal["numeric"]
+    lower: float
+    upper: float
+    transform: Literal["none", "log1p"] = "none"
+    bins: tuple[float, ...] | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> NumericColumn:
+        if not self.lower < self.upper:
+            raise ValueError(f"lower {self.lower:g} must be below upper {self.upper:g}")
+        size = max(abs(self.lower), abs(self.upper))
+        if size > _LARGEST or self.upper - self.lower < max(size, 1e-90) * 1e-9:
+            raise ValueError(f"bounds {self.lower:g} and {self.upper:g} are too large or too close together")
+        if self.transform == "log1p" and self.lower < 0:
+            raise ValueError(f"transform log1p needs lower >= 0, got {self.lower:g}")
+        if self.bins is not None:
+            if self.transform != "none":
+                raise ValueError("bins and transform together: bin edges are in the column's own unit, drop one")
+            if not self.bins or list(self.bins) != sorted(set(self.bins)):
+                raise ValueError(f"bins must be a rising list of edges, got {list(self.bins)}")
+            if self.bins[0] <= self.lower or self.bins[-1] >= self.upper:
+                raise ValueError(f"bins must lie strictly between lower {self.lower:g} and upper {self.upper:g}")
+        if self.fill is not None and (isinstance(self.fill, bool | str)):
+            raise ValueError(f"fill must be a number, got {self.fill!r}")
+        return self
+
+    def feature_names(self, name: str) -> list[str]:
+        """Names of the encoded features, the null indicator aside."""
+        if self.bins is None:
+            return [name]
+        edges = [self.lower, *self.bins, self.upper]
+        return [f"{name}[{low:.12g},{high:.12g})" for low, high in itertools.pairwise(edges)]
+
+
+class CategoricalColumn(_Column):
+    """One-hot over declared values; anything else falls in the "other" bucket, or is an error without one."""
+
+    kind: Literal["categorical"]
+    values: tuple[Scalar, ...] = Field(min_length=1)
+    other: bool = True
+
+    @field_validator("values")
+    @classmethod
+    def _distinct(cls, values: tuple[Scalar, ...]) -> tuple[Scalar, ...]:
+        repeated = sorted({str(v) for v in values if sum(type(v) is type(w) and v == w for w in values) > 1})
+        if repeated:
+            raise ValueError(f"values repeats {', '.join(repeated)}: list each category once")
+        if len({type(v) for v in values}) > 1:
+            raise ValueError(f"values mixes types: {list(values)}; quote them all, or none")
+        return values
+
+    def feature_names(self, name: str) -> list[str]:
+        """Names of the encoded features, the null indicator aside."""
+        return [f"{name}={value}" for value in self.values] + ([f"{name}=other"] if self.other else [])
+
+    @model_validator(mode="after")
+    def _fill_known(self) -> CategoricalColumn:
+        if self.fill is None:
+            return self
+        if not all(isinstance(self.fill, kind) == isinstance(self.values[0], kind) for kind in (bool, str)):
+            raise ValueError(f"fill {self.fill!r} is of another type than the values {list(self.values)}")
+        if not self.other and self.fill not in self.values:
+            raise ValueError(f"fill {self.fill!r} is not one of the values {list(self.values)}")
+        return self
+
+
+class BooleanColumn(_Column):
+    """True is encoded +1 and false -1, so that flipping it leaves the row's norm unchanged."""
+
+    kind: Literal["boolean"]
+
+    @model_validator(mode="after")
+    def _check(self) -> BooleanColumn:
+        if self.fill is not None and not isinstance(self.fill, bool):
+            raise ValueError(f"fill must be true or false, got {self.fill!r}")
+        return self
+
+    def feature_names(self, name: str) -> list[str]:
+        """Names of the encoded features, the null indicator aside."""
+        return [name]
+
+
+Column = Annotated[NumericColumn | CategoricalColumn | BooleanColumn, Field(discriminator="kind")]
+
+
+class Label(Frozen):
+    """The label column and which of its two values is +1 and which is -1."""
+
+    column: str
+    positive: Scalar
+    negative: Scalar
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Label:
+        if self.positive == self.negative:
+            raise ValueError(f"positive and negative are both {self.positive!r}")
+        if type(self.positive) is not type(self.negative):
+            raise ValueError(f"positive {self.positive!r} and negative {self.negative!r} differ in type")
+        return self
+
+
+class Kernel(Frozen):
+    """Random Fourier features of a kernel in place of the encoded columns; see ``table.fourier_features``.
+
+    gaussian exp(-gamma |x - y|_2^2), laplacian exp(-gamma |x - y|_1), cauchy prod 1 / (1 + gamma^2 (x - y)^2).
+    """
+
+    kind: Literal["gaussian", "laplacian", "cauchy"]
+    gamma: float = Field(gt=0, le=1e6)
+    features: int = Field(ge=2, le=1 << 14, multiple_of=2)
+    seed: int = Field(default=0, ge=0, lt=1 << 63)
+
+
+class Domain(Frozen):
+    """Public description of columns, label, bounds; the same Domain always gives the same features."""
+
+    label: Label
+    columns: dict[str, Column] = Field(min_length=1)
+    norm_bound: float = Field(ge=1e-9, le=1e9)
+    intercept: float = Field(default=1.0, ge=0, le=1e9, description="value of the constant feature; 0 for none")
+    id: str | None = Field(default=None, description="column that names a record, to key signatures")
+    kernel: Kernel | None = None
+    schema_version: Literal[1] = 1
+
+    @model_validator(mode="after")
+    def _check(self) -> Domain:
+        if self.label.column in self.columns:
+            raise ValueError(f"column {self.label.column!r} is both the label and a feature")
+        if self.id is not None and (self.id in self.columns or self.id == self.label.column):
+            raise ValueError(f"id column {self.id!r} is also a feature or the label")
+        names = self.feature_names
+        if len(set(names)) < len(names):
+            repeated = sorted({n for n in names if names.count(n) > 1})
+            raise ValueError(f"two features would both be called {', '.join(repeated)}: rename a column")
+        return self
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the encoded features, in their order."""
+        names = self.column_features
+        if self.kernel is not None:
+            pairs = range(self.kernel.features // 2)
+            names = (*(f"cos {i}" for i in pairs), *(f"sin {i}" for i in pairs))
+        return (*names, "intercept") if self.intercept else names
+
+    @property
+    def column_features(self) -> tuple[str, ...]:
+        """Names of what the columns encode to, before any kernel and without the intercept."""
+        names: list[str] = []
+        for name, column in self.columns.items():
+            names += column.feature_names(name)
+            if column.fill is not None:
+                names.append(f"{name} is null")
+        return tuple(names)
+
+    @property
+    def width(self) -> int:
+        """Number of encoded features."""
+        return len(self.feature_names)
+
+    @property
+    def largest_norm(self) -> float:
+        """The largest Euclidean norm an encoded row can have before clipping: a public fact."""
+        square = self.intercept**2
+        if self.kernel is not None:
+            return math.sqrt(square + 1.0)
+        for column in self.columns.values():
+            square += 1.0 + (1.0 if column.fill is not None else 0.0)
+        return math.sqrt(square)
+
+    def digest(self) -> str:
+        """A hash that two parties compare to know they mean the same Domain, with features in the same order."""
+        return canonical_digest(self.model_dump(mode="json"))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Domain:
+        """Read and validate a YAML file."""
+        return parse(cls, read_yaml(path), str(path))

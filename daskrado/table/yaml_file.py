@@ -1,0 +1,179 @@
+"""Small documents: YAML in, validated key by key; text out, whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+
+from daskrado.errors import UsageError
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+class Frozen(BaseModel):
+    """An immutable, strictly keyed piece of configuration."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_truth_for_a_number(cls, content: Any) -> Any:
+        """YAML's yes, on and true are not numbers."""
+        for name, field in cls.model_fields.items():
+            given = content.get(name) if isinstance(content, Mapping) else None
+            for item in given if isinstance(given, list | tuple) else [given]:
+                if isinstance(item, bool) and _numbers_only(field.annotation):
+                    raise ValueError(f"{name} must be a number, got {item}")
+        return content
+
+
+def _numbers_only(annotation: Any) -> bool:
+    """Whether a key takes numbers, perhaps a list of them, and no truth values."""
+    kinds, found = [annotation], []
+    while kinds:
+        kind = kinds.pop()
+        kinds += get_args(kind)
+        found.append(kind)
+    return bool not in found and (int in found or float in found)
+
+
+def canonical_digest(content: Any) -> str:
+    """The hash of plain JSON values, their keys in the order given."""
+    return hashlib.sha256(json.dumps(content, separators=(",", ":")).encode()).hexdigest()
+
+
+def read_yaml(path: str | Path) -> Any:
+    """A YAML file as plain Python values; a missing or malformed one is a one-line UsageError."""
+    try:
+        return yaml.load(Path(path).read_text(encoding="utf-8"), Loader=_UniqueKeyLoader)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: is not UTF-8 text") from error
+    except yaml.YAMLError as error:
+        raise UsageError(f"{path}: is not valid YAML: {' '.join(str(error).split())}") from error
+    except RecursionError as error:
+        raise UsageError(f"{path}: is no configuration (its brackets are nested too deeply)") from error
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """Safe YAML that refuses a key given twice, where plain YAML keeps the last one; mistakes name their line."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """Build one value."""
+        try:
+            return super().construct_object(node, deep)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):  # PyYAML lets all of them out
+            raise _mistake("neither a number that fits nor a day that exists", node) from None
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Build one mapping, checking its keys."""
+        seen = set()
+        for key_node, _ in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                raise _mistake("merge keys (<<) are not supported, write the keys out", key_node)
+            key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, Hashable):
+                raise _mistake(f"a {type(key).__name__} as a key", key_node)
+            if key in seen:
+                raise _mistake(f"key {key!r} given twice", key_node)
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+def _mistake(what: str, node: yaml.Node) -> yaml.YAMLError:
+    return yaml.constructor.ConstructorError(None, None, what, node.start_mark)
+
+
+def parse(model: type[ModelT], content: Any, where: str) -> ModelT:
+    """Validate plain values as ``model``, naming the file, the key, the value and what is allowed."""
+    if isinstance(content, model):
+        return content
+    if not isinstance(content, Mapping):
+        raise UsageError(f"{where}: must be a mapping of keys, got {type(content).__name__}")
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        raise UsageError(f"{where}: " + "; ".join(_explained(error.errors(), content))) from error
+
+
+def _explained(problems: Sequence[Any], content: Any) -> Iterator[str]:
+    """One text for each mistake: of a union, the branch that was meant, else all that is allowed."""
+    places = [tuple(problem["loc"]) for problem in problems]
+    allowed: dict[tuple[str, str], list[str]] = {}
+    for problem, place in zip(problems, places, strict=True):
+        key, at_branch = _key(problem, content)
+        if not (at_branch and problem["type"].endswith("_type")):
+            yield _explain(problem, key)
+        elif not any(other[: len(place) - 1] == place[:-1] and len(other) > len(place) for other in places):
+            kind = problem["msg"].removeprefix("Input should be ")
+            allowed.setdefault((key, _given(problem["input"])), []).append(kind)
+    for (key, given), kinds in allowed.items():
+        yield f"{key}: input should be {' or '.join(dict.fromkeys(kinds))} (got {given})"
+
+
+def _key(problem: Any, content: Any) -> tuple[str, bool]:
+    """The user's keys that lead to a mistake, and whether its place ends in a branch of a union instead of a key.
+
+    Pydantic puts the names of branches into the place; no such key is in the content.
+    """
+    keys: list[Any] = []
+    at_branch = False
+    for part in problem["loc"]:
+        try:
+            content, at_branch = content[part], False
+        except (LookupError, TypeError):
+            at_branch = not isinstance(part, int)  # a place in a list that was read from elsewhere
+        if not at_branch:
+            keys.append(part)
+    if problem["type"] == "missing":
+        keys.append(problem["loc"][-1])
+    return ".".join(map(str, keys)) or "file", at_branch
+
+
+def _explain(problem: Any, key: str) -> str:
+    kind = problem["type"]
+    if kind == "missing":
+        return f"{key}: missing, and it has no default"
+    if kind == "extra_forbidden":
+        return f"{key}: unknown key"
+    if kind == "value_error":
+        return f"{key}: {problem['ctx']['error']}"
+    if kind == "union_tag_invalid":
+        return f"{key}: kind must be one of {problem['ctx']['expected_tags']} (got {_given(problem['input'])})"
+    return f"{key}: {problem['msg'][0].lower()}{problem['msg'][1:]} (got {_given(problem['input'])})"
+
+
+def _given(value: Any) -> str:
+    """A value as it may be printed: what YAML can say. Anything else may hold rows, and only its type is named."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_given(key)}: {_given(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_given, value)) + "]"
+    plain = value is None or isinstance(value, str | bool | int | float | date)
+    return repr(value) if plain else type(value).__name__
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write a file under a temporary name, then rename: a reader sees the old content or the new, never half."""
+    target = Path(path)
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,578 @@
+"""Teachers end to end: run, ask, adaptive sessions, label-private learning, estimated refusals, bad input."""
+
+import json
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+import daskrado
+from daskrado.cli.main import cli
+from daskrado.engines.answers import answering
+from daskrado.errors import DaskradoError, DataError, UsageError
+from daskrado.jobs.kinds import load_job
+from daskrado.jobs.teachers.config import TeachersPipeline, load_teachers
+from daskrado.jobs.teachers.plan import make_plan, plan_lines
+from daskrado.jobs.teachers.report import report
+from daskrado.jobs.teachers.student import load_student, train_student
+from daskrado.lake.shards import KEPT_PLACE
+from daskrado.learners.black_box import ObjectFactory
+from daskrado.ledger.ledger import Ledger, State
+from daskrado.models.linear import LinearModel
+
+ROWS = 6000
+LOGISTIC = {"kind": "sklearn", "estimator": "sklearn.linear_model.LogisticRegression"}
+DOMAIN = {
+    "label": {"column": "y", "positive": "yes", "negative": "no"},
+    "id": "record",
+    "norm_bound": 2.0,
+    "columns": {f"x{i}": {"kind": "numeric", "lower": -3, "upper": 3} for i in range(3)},
+}
+
+
+def draw_rows(rows: int, seed: int, classes: tuple[str, ...] = ("no", "yes")) -> pd.DataFrame:
+    draw = np.random.default_rng(seed)
+    x = draw.normal(size=(rows, 3))
+    y = (x @ np.array([1.5, -2.0, 0.5]) > 0).astype(int) if len(classes) == 2 else np.argmax(x, axis=1)
+    return pd.DataFrame(
+        {"record": np.arange(rows), **{f"x{i}": x[:, i] for i in range(3)}, "y": np.array(classes)[y]}
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    base = tmp_path_factory.mktemp("teachers")
+    (base / "lake").mkdir()
+    frame = draw_rows(ROWS, 1)
+    for number, rows in enumerate(np.array_split(np.arange(ROWS), 4)):
+        pq.write_table(
+            pa.Table.from_pandas(frame.iloc[rows], preserve_index=False), base / "lake" / f"{number}.parquet"
+        )
+    public = draw_rows(300, 2)
+    pq.write_table(
+        pa.Table.from_pandas(public.drop(columns=["record", "y"]), preserve_index=False), base / "q.parquet"
+    )
+    return base
+
+
+def content(folder: Path, tmp_path: Path, **changes: Any) -> dict[str, Any]:
+    wanted: dict[str, Any] = {
+        "kind": "teachers",
+        "dataset": "clinic",
+        "lake": str(folder / "lake"),
+        "domain": DOMAIN,
+        "queries": str(folder / "q.parquet"),
+        "output": str(tmp_path / "out"),
+        "protect": {"relation": "add_remove", "unit": "one patient"},
+        "budget": {"epsilon": 3.0, "delta": 1e-5},
+        "ledger": {"path": str(tmp_path / "ledger.sqlite"), "first_limit": {"epsilon": 20.0, "delta": 1e-3}},
+        "teachers": {"count": 300, "learner": {"kind": "logistic", "ridge": 0.01}},
+        "answers": {"mechanism": "gaussian", "queries": 300},
+    }
+    for key, value in changes.items():
+        if isinstance(value, dict) and isinstance(wanted.get(key), dict):
+            wanted[key] = {**wanted[key], **value}
+        elif value is None:
+            wanted.pop(key)
+        else:
+            wanted[key] = value
+    return wanted
+
+
+def save(tmp_path: Path, wanted: dict[str, Any]) -> str:
+    path = tmp_path / "teachers.yaml"
+    path.write_text(yaml.safe_dump(wanted), encoding="utf-8")
+    return str(path)
+
+
+def call(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, list(arguments))
+
+
+def accuracy(model: LinearModel) -> float:
+    fresh = draw_rows(2000, 3)
+    return float((model.predict(fresh) == fresh["y"]).mean())
+
+
+# --- the command line --------------------
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_run_publishes_a_student_of_private_answers(folder: Path, tmp_path: Path, workers: int) -> None:
+    path = save(tmp_path, content(folder, tmp_path))
+    planned = call("plan", path)
+    assert planned.exit_code == 0, planned.output
+    assert "gaussian: " in planned.output
+    assert not (tmp_path / "ledger.sqlite").exists()
+    done = call("run", path, "--workers", str(workers))
+    assert done.exit_code == 0, done.output
+    assert "300 of 300 queries asked: 300 answered, 0 refused" in done.output
+    model = LinearModel.load(tmp_path / "out" / "model.json")
+    assert model.statement.epsilon == 3.0
+    assert accuracy(model) > 0.93
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert manifest["counts"] == {"asked": 300, "answered": 300, "refused": 0}
+    assert manifest["event"]["kind"] == "zcdp"
+    answers = pq.read_table(tmp_path / "out" / "answers.parquet").to_pandas()
+    assert (answers["answer"] == draw_rows(300, 2)["y"]).mean() > 0.93
+    report = (tmp_path / "out" / "report.html").read_text()
+    assert "Votes are never published" in report
+    assert "private answer" in report
+    assert [entry.state for entry in Ledger.open(tmp_path / "ledger.sqlite").entries("clinic")] == [State.SPENT]
+
+
+def test_ask_answers_a_file_and_repeats_itself(folder: Path, tmp_path: Path) -> None:
+    path = save(tmp_path, content(folder, tmp_path))
+    out = str(tmp_path / "answers.parquet")
+    done = call("teachers", "ask", path, str(folder / "q.parquet"), "--out", out)
+    assert done.exit_code == 0, done.output
+    assert "300 answered, 0 refused, 0 not reached; the engine takes 0 more queries" in done.output
+    first = pq.read_table(out)
+    with pytest.raises(UsageError, match=r"answers.parquet: exists"):
+        cli(["teachers", "ask", path, str(folder / "q.parquet"), "--out", out], standalone_mode=False)
+    again = call("teachers", "ask", path, str(folder / "q.parquet"), "--out", out, "--overwrite")
+    assert again.exit_code == 0
+    assert pq.read_table(out).equals(first)
+    assert len(Ledger.open(tmp_path / "ledger.sqlite").entries("clinic")) == 1
+
+
+def test_refused_queries_are_null(folder: Path, tmp_path: Path) -> None:
+    # 300 teachers are too few for most queries: some are answered, the engine stops at the second refusal.
+    wanted = content(
+        folder,
+        tmp_path,
+        budget={"epsilon": 8.0, "delta": 1e-3},
+        answers={"mechanism": "sparse_vector", "queries": 300, "refusals": 3},
+    )
+    path, out = save(tmp_path, wanted), str(tmp_path / "answers.parquet")
+    done = call("teachers", "ask", path, str(folder / "q.parquet"), "--out", out)
+    assert done.exit_code == 0, done.output
+    frame = pq.read_table(out).to_pandas()
+    refused = frame["state"] == "refused"
+    assert refused.sum() <= 3
+    assert frame.loc[frame["state"] != "answered", "answer"].isna().all()
+    assert frame.loc[frame["state"] == "answered", "answer"].notna().all()
+    if (frame["state"] == "stopped").any():
+        assert refused.sum() == 3
+
+
+def test_plan_command_compares_mechanisms() -> None:
+    done = call(
+        *("teachers", "plan", "--teachers", "1000", "--queries", "1000", "--refusals", "50", "--epsilon", "1"),
+        *("--delta", "1e-6", "--rows", "200000", "--features", "20"),
+    )
+    assert done.exit_code == 0, done.output
+    assert "200.0 rows per teacher for 20 features" in done.output
+    assert "the paper's constants prescribe 190,635 teachers" in done.output
+    assert done.output.strip().splitlines()[-1].startswith("best        gaussian")
+    for epsilon, why in (("1", "hopeless plan"), ("1e-300", "epsilon must be from 1e-09 to 50, got 1e-300")):
+        with pytest.raises(UsageError, match=why):
+            cli(
+                ["teachers", "plan", "--teachers", "5", "--queries", "1000", "--epsilon", epsilon, "--delta", "1e-6"],
+                standalone_mode=False,
+            )
+
+
+def test_the_shipped_pipeline_plans() -> None:
+    root = Path(__file__).parents[2]
+    job = load_job(root / "pipelines" / "teachers.yaml") if Path.cwd() == root else None
+    if job is None:
+        pytest.skip("pipelines name their files from the project's root")
+    assert any("<- chosen" in line for line in job.plan_lines(None))
+
+
+# --- Python --------------------
+
+
+def test_an_adaptive_session_on_a_frame(folder: Path, tmp_path: Path) -> None:
+    wanted = content(folder, tmp_path, lake=draw_rows(ROWS, 1), queries=None)
+    asked = draw_rows(40, 5)
+    with daskrado.open_teachers(wanted) as teachers:
+        first = teachers.ask(asked.iloc[:20])
+        assert first.index.equals(asked.index[:20])
+        surest = asked.iloc[20:] if (first == "yes").any() else asked.iloc[20:30]
+        second = teachers.ask(surest)
+        assert teachers.engine.left == 300 - 20 - len(surest)
+    assert (first == asked["y"].iloc[:20]).mean() > 0.7
+    assert (second == surest["y"]).mean() > 0.7
+
+
+class Nearest:
+    """The class of the nearer centre: a learner that this library has never heard of."""
+
+    def fit(self, x: np.ndarray, y: np.ndarray) -> None:
+        self.centres = np.array([x[y == c].mean(axis=0) for c in (0, 1)])
+
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        return np.argmin(((x[:, None, :] - self.centres[None]) ** 2).sum(axis=2), axis=1)
+
+
+def test_any_object_with_fit_and_predict_teaches(folder: Path, tmp_path: Path) -> None:
+    asked = draw_rows(100, 6)
+    with daskrado.open_teachers(content(folder, tmp_path), learner=Nearest()) as teachers:
+        assert (teachers.ask(asked) == asked["y"]).mean() > 0.85
+    with pytest.raises(UsageError, match="another learner"), daskrado.open_teachers(content(folder, tmp_path)):
+        raise AssertionError  # an engine with other teachers is another engine
+    with (
+        pytest.raises(UsageError, match="int has no fit"),
+        daskrado.open_teachers(content(folder, tmp_path), learner=3),
+    ):
+        raise AssertionError
+
+
+def test_three_classes_by_plurality(folder: Path, tmp_path: Path) -> None:
+    classes = ("a", "b", "c")
+    wanted = content(
+        folder,
+        tmp_path,
+        lake=draw_rows(9000, 1, classes),
+        domain={**DOMAIN, "label": {"column": "y", "positive": "a", "negative": "b"}},
+        classes=list(classes),
+        student={"learner": {"kind": "logistic"}},
+    )
+    result = daskrado.run_teachers(wanted, write=True)
+    assert result.student.model is None
+    public = draw_rows(300, 2)
+    truth = np.argmax(public[["x0", "x1", "x2"]].to_numpy(), axis=1)
+    assert (result.labels == truth).mean() > 0.9
+    again = load_student(tmp_path / "out")
+    assert (again.predict(result.queries) == result.student.predict(result.queries)).all()
+    pickled = tmp_path / "out" / "student.pickle"
+    pickled.write_bytes(pickled.read_bytes() + b"x")
+    with pytest.raises(UsageError, match="not the one that manifest"):
+        load_student(tmp_path / "out")
+
+
+def test_label_private_learning_asks_about_rows_of_the_lake_itself(folder: Path, tmp_path: Path) -> None:
+    wanted = content(
+        folder,
+        tmp_path,
+        queries={"aside": 0.2},
+        protect={"relation": "label_flip", "unit": "one patient"},
+    )
+    result = daskrado.run_teachers(wanted)
+    assert len(result.labels) == 300
+    assert result.plan.statement.relation == daskrado.Relation.LABEL_FLIP
+    # Answers can be joined to the lake's rows, in the order of its files.
+    assert result.answers.column_names == ["row", "answer", "state"]
+    truth = draw_rows(ROWS, 1)["y"].iloc[result.answers["row"].to_numpy()].to_numpy()
+    assert len(set(result.answers["row"].to_pylist())) == 300
+    assert (result.answers["answer"].to_pandas().to_numpy() == truth).mean() > 0.9
+    assert result.student.model is not None
+    assert accuracy(result.student.model) > 0.93
+    with pytest.raises(UsageError, match="only under relation label_flip"):
+        load_teachers({**wanted, "protect": {"relation": "add_remove", "unit": "x"}})
+
+
+def test_refusals_from_a_private_error_estimate(folder: Path, tmp_path: Path) -> None:
+    wanted = content(
+        folder,
+        tmp_path,
+        budget={"epsilon": 10.0, "delta": 1e-3},
+        teachers={"count": 600},
+        answers={"mechanism": "sparse_vector", "queries": 300, "refusals": {"share": 0.2}},
+    )
+    result = daskrado.run_teachers(wanted)
+    assert result.error_rate is not None
+    assert 0 < result.error_rate < 0.4
+    assert 1 <= result.refusals < 300
+    entries = Ledger.open(tmp_path / "ledger.sqlite").entries("clinic")
+    assert [entry.state for entry in entries] == [State.SPENT, State.SPENT]
+    total = sum(entry.event.epsilon for entry in entries)  # type: ignore[union-attr]
+    assert total == 10
+    # What is published is what was done, not the plan for a single refusal.
+    sparse = answering("sparse_vector", load_teachers(wanted).terms(result.refusals))
+    assert result.refusals > 1
+    statement = result.plan.statement
+    assert statement.accountant.startswith(f"optimal composition of {result.refusals} sparse-vector instances, plus")
+    assert result.plan.forecast.margin == sparse.needed_margin(0.99)
+    assert f"by {result.plan.forecast.margin:,} votes of 600" in report(result)
+    planned = "\n".join(plan_lines(make_plan(load_teachers(wanted)), None))
+    assert "composition of 1 " not in planned
+    assert "<- chosen" in planned
+    # A second run finds the estimate and all answers in the journal: the same student, at no cost.
+    again = daskrado.run_teachers(wanted)
+    assert again.error_rate == result.error_rate
+    assert (again.labels == result.labels).all()
+    assert len(Ledger.open(tmp_path / "ledger.sqlite").entries("clinic")) == 2
+
+
+@pytest.mark.parametrize(("epsilon", "share"), [(1.1, 0.1), (2.0, 1 / 3), (0.7, 0.3), (10.0, 0.2), (3.3, 0.7)])
+def test_the_two_charges_of_estimated_refusals_are_exactly_the_stated_epsilon_at_most(
+    folder: Path, tmp_path: Path, epsilon: float, share: float
+) -> None:
+    chosen = {"mechanism": "sparse_vector", "refusals": {"share": share}}
+    pipeline = load_teachers(content(folder, tmp_path, budget={"epsilon": epsilon}, answers=chosen))
+    assert pipeline.estimate_epsilon is not None
+    total = Fraction(repr(pipeline.answer_epsilon)) + Fraction(repr(pipeline.estimate_epsilon))
+    assert Fraction(repr(epsilon)) * (1 - Fraction(1, 10**15)) <= total <= Fraction(repr(epsilon))
+
+
+def test_a_plan_with_millions_of_queries(folder: Path, tmp_path: Path) -> None:
+    wanted = content(
+        folder,
+        tmp_path,
+        teachers={"count": 100_000},
+        answers={"queries": 4_000_000, "agreement": 0.9},
+    )
+    said = "\n".join(load_job(save(tmp_path, wanted)).plan_lines(None))
+    assert "sparse_vector is compared up to 10,000 refusals" in said
+    assert "<- chosen" in said
+    done = call(
+        *("teachers", "plan", "--teachers", "100000", "--queries", "4000000", "--epsilon", "3", "--delta", "1e-5")
+    )
+    assert done.exit_code == 0, done.output
+
+
+class Broken(Nearest):
+    """Fails on a few rows."""
+
+    def fit(self, x: np.ndarray, y: np.ndarray) -> None:
+        if len(x) < 100:
+            raise RuntimeError("too\nfew")
+
+
+def test_a_student_that_fails_on_the_answers_leaves_them_for_another(folder: Path, tmp_path: Path) -> None:
+    plan = make_plan(load_teachers(content(folder, tmp_path)))
+    x, labels = np.zeros((10, plan.pipeline.domain.width)), np.array([0, 1] * 5)
+    with pytest.raises(DataError, match=r"student.learner .*Broken fails .*RuntimeError: too few.*at no cost"):
+        train_student(ObjectFactory(Broken()), plan.pipeline.domain, ("no", "yes"), plan.statement, x, labels, "drop")
+
+
+def test_answers_of_one_class_end_the_run_and_are_kept_for_the_next(folder: Path, tmp_path: Path) -> None:
+    rows = pq.read_table(folder / "q.parquet").to_pandas()
+    clear = rows[rows.to_numpy() @ np.array([1.5, -2.0, 0.5]) > 2]
+    pq.write_table(pa.Table.from_pandas(clear, preserve_index=False), tmp_path / "clear.parquet")
+    first = content(folder, tmp_path, queries=str(tmp_path / "clear.parquet"))
+    for failing in (lambda: daskrado.run_teachers(first), lambda: load_job(save(tmp_path, first)).result()):
+        with pytest.raises(DataError, match="one class only") as failed:
+            failing()
+        assert failed.value.__notes__ == [
+            f"answers are kept; {300 - len(clear)} further ones may be asked on the same charge"
+        ]
+    ledger = ("ledger", "show", "--ledger", first["ledger"]["path"])
+    before = call(*ledger).output
+    assert "--resume" not in before
+    more = pd.concat([clear, rows[:100]])
+    pq.write_table(pa.Table.from_pandas(more, preserve_index=False), tmp_path / "more.parquet")
+    done = call("run", save(tmp_path, content(folder, tmp_path, queries=str(tmp_path / "more.parquet"))))
+    assert done.exit_code == 0, done.output
+    assert call(*ledger).output == before  # one charge, for all queries of the engine
+
+
+def test_a_used_up_engine_offers_no_further_queries(folder: Path, tmp_path: Path) -> None:
+    rows = pq.read_table(folder / "q.parquet").to_pandas()
+    clear = rows[rows.to_numpy() @ np.array([1.5, -2.0, 0.5]) > 2]
+    pq.write_table(pa.Table.from_pandas(clear, preserve_index=False), tmp_path / "clear.parquet")
+    wanted = content(
+        folder,
+        tmp_path,
+        queries=str(tmp_path / "clear.parquet"),
+        answers={"mechanism": "gaussian", "queries": len(clear)},
+    )
+    with pytest.raises(DataError, match="one class only") as failed:
+        daskrado.run_teachers(wanted)
+    assert failed.value.__notes__ == [
+        "answers are kept; for other queries open the next engine (answers.engine), charged anew"
+    ]
+
+
+@pytest.mark.parametrize("refused", ["drop", "coin"])
+def test_the_student_drops_refusals_or_tosses_a_coin(folder: Path, tmp_path: Path, refused: str) -> None:
+    wanted = content(
+        folder,
+        tmp_path,
+        budget={"epsilon": 20.0, "delta": 1e-2},
+        ledger={"first_limit": {"epsilon": 40.0, "delta": 0.05}},
+        answers={"mechanism": "stability", "queries": 300},
+        student={"refused": refused},
+    )
+    result = daskrado.run_teachers(wanted)
+    answered = result.counts["answered"]
+    assert 0 < answered < 300
+    assert result.student.trained_on == (answered if refused == "drop" else 300)
+
+
+def test_a_scikit_learn_estimator_teaches_and_learns(folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("sklearn")
+    wanted = content(
+        folder,
+        tmp_path,
+        teachers={
+            "count": 200,
+            "learner": {"kind": "sklearn", "estimator": "sklearn.naive_bayes.GaussianNB", "parameters": {}},
+        },
+        student={"learner": {"kind": "sklearn", "estimator": "sklearn.linear_model.LogisticRegression"}},
+    )
+    result = daskrado.run_teachers(wanted)
+    assert result.student.model is not None
+    assert accuracy(result.student.model) > 0.9
+
+
+def test_positions_under_replace_one_need_no_id(folder: Path, tmp_path: Path) -> None:
+    domain = {key: value for key, value in DOMAIN.items() if key != "id"}
+    wanted = content(folder, tmp_path, domain=domain, protect={"relation": "replace_one", "unit": "one patient"})
+    assert load_teachers(wanted).shard_by == "position"
+    result = daskrado.run_teachers(wanted)
+    assert result.counts["answered"] == 300
+    assert KEPT_PLACE in result.plan.statement.assumptions
+
+
+@pytest.mark.parametrize("relation", ["replace_one", "label_flip"])
+def test_positions_are_refused_where_folders_go_by_what_a_record_holds(
+    folder: Path, tmp_path: Path, relation: str
+) -> None:
+    frame = draw_rows(ROWS, 1).assign(site=lambda f: np.where(f["x0"] > 0, "a", "b"))
+    pq.write_to_dataset(pa.Table.from_pandas(frame, preserve_index=False), tmp_path / "tree", partition_cols=["site"])
+    protect, teachers = {"relation": relation, "unit": "one patient"}, {"shard_by": "position"}
+    wanted = content(folder, tmp_path, lake=str(tmp_path / "tree"), protect=protect, teachers=teachers)
+    with pytest.raises(DataError, match="folders go by site"):
+        daskrado.run_teachers(wanted)
+    assert not Ledger.open(tmp_path / "ledger.sqlite").entries("clinic")
+
+
+def test_a_unit_with_several_rows_reaches_as_many_teachers_unless_the_id_names_it(
+    folder: Path, tmp_path: Path
+) -> None:
+    protect = {"relation": "add_remove", "unit": "one patient", "rows_per_unit": 3}
+    scattered = load_teachers(content(folder, tmp_path, protect=protect))
+    together = load_teachers(content(folder, tmp_path, protect=protect, teachers={"shard_by": "unit"}))
+    assert (scattered.changed, together.changed) == (3, 1)
+    from daskrado.engines.answers import GaussianVotes
+
+    assert GaussianVotes(scattered.terms()).scale == pytest.approx(3 * GaussianVotes(together.terms()).scale)
+
+
+# --- bad input --------------------
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"teachers": {"count": 1}}, r"teachers.count"),
+    ({"teachers": {"learner": {"kind": "sklearn", "estimator": "os.system"}}}, "not on the allow-list"),
+    ({"teachers": {"learner": {**LOGISTIC, "parameters": {"C": -1}}}}, r"teachers.learner: .*The 'C' parameter"),
+    ({"student": {"learner": {**LOGISTIC, "parameters": {"C": -1}}}}, r"student.learner: .*The 'C' parameter"),
+    ({"teachers": {"shard_by": "position"}}, "shift when a row is added or removed"),
+    ({"protect": {"relation": "replace_one"}, "teachers": {"shard_by": "record"}}, "reach two shards"),
+    ({"domain": {k: v for k, v in DOMAIN.items() if k != "id"} | {"id": None}}, "need the domain's id column"),
+    ({"budget": {"delta": 0.0}}, "budget.delta must be above 0"),
+    ({"answers": {"mechanism": "sparse_vector"}}, "refusals is needed by sparse_vector"),
+    ({"answers": {"mechanism": "gaussian", "refusals": 4}}, "refusals is needed by sparse_vector, and only by it"),
+    ({"answers": {"constants": "as_published"}}, "as_published exist for sparse_vector only"),
+    ({"answers": {"mechanism": "median"}}, "answers.mechanism"),
+    ({"answers": {"queries": 0}}, "answers.queries"),
+    ({"student": {"refused": "maybe"}}, "student.refused"),
+    ({"classes": ["no", "no"]}, "classes must be distinct"),
+    ({"tutors": 3}, "tutors: unknown key"),
+    ({"teachers": {"count": 20}}, "hopeless plan: 20 teachers"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), BAD)
+def test_bad_pipelines_are_refused_before_anything_is_read(
+    folder: Path, tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    wanted = content(folder, tmp_path, **change)
+    with pytest.raises(UsageError, match=message):
+        list(load_job(save(tmp_path, wanted)).plan_lines(None))
+    assert not (tmp_path / "ledger.sqlite").exists()
+
+
+FORBIDDEN: list[tuple[dict[str, Any], type[DaskradoError], str]] = [
+    ({"teachers": {"count": 4000}}, UsageError, "teachers.count 4,000 is more than the lake's rows allow"),
+    ({"queries": "nowhere.parquet"}, DataError, "nowhere.parquet"),
+    ({"queries": None}, UsageError, "queries is missing"),
+]
+
+
+@pytest.mark.parametrize(("change", "kind", "message"), FORBIDDEN)
+def test_what_the_lake_or_the_queries_forbid(
+    folder: Path, tmp_path: Path, change: dict[str, Any], kind: type[DaskradoError], message: str
+) -> None:
+    with pytest.raises(kind, match=message):
+        daskrado.run_teachers(content(folder, tmp_path, **change), write=True)
+    assert not (tmp_path / "out").exists()
+    ledger = tmp_path / "ledger.sqlite"
+    assert not ledger.exists() or not Ledger.open(ledger).entries("clinic")
+
+
+def test_queries_that_do_not_fit_the_domain_cost_nothing(folder: Path, tmp_path: Path) -> None:
+    path = save(tmp_path, content(folder, tmp_path))
+    for number, (column, values) in enumerate([("x1", ["a"]), ("x1", [float("nan")]), ("other", [1.0])]):
+        table = {"x0": [0.1], "x1": [0.1], "x2": [0.2]}
+        if column == "other":
+            del table["x1"]
+        else:
+            table[column] = values  # type: ignore[assignment]
+        bad = tmp_path / f"bad{number}.parquet"
+        pq.write_table(pa.table(table), bad)
+        with pytest.raises(DataError, match="'x1'"):
+            cli(["teachers", "ask", path, str(bad), "--out", str(tmp_path / "a.parquet")], standalone_mode=False)
+    assert not (tmp_path / "ledger.sqlite").exists()
+    assert not (tmp_path / "a.parquet").exists()
+
+
+def test_a_second_engine_is_refused_by_the_command(folder: Path, tmp_path: Path) -> None:
+    path = save(tmp_path, content(folder, tmp_path, answers={"queries": 301}))
+    assert call("run", path).exit_code == 0
+    other = save(tmp_path, content(folder, tmp_path, answers={"queries": 400}))
+    with pytest.raises(UsageError, match="already has an engine under add_remove with another mechanism"):
+        cli(["run", other, "--output", str(tmp_path / "other")], standalone_mode=False)
+    assert not (tmp_path / "other").exists()
+
+
+def test_the_engine_of_one_data_set_does_not_answer_from_the_lake_of_another(folder: Path, tmp_path: Path) -> None:
+    asked = draw_rows(5, 6)
+
+    def ask(dataset: str, seed: int) -> int:
+        wanted = content(folder, tmp_path, dataset=dataset, lake=draw_rows(900, seed), queries=None)
+        with daskrado.open_teachers({**wanted, "budget": {"epsilon": 9.0, "delta": 1e-5}}) as teachers:
+            return int(teachers.ask(asked).notna().sum())
+
+    assert ask("clinic", 1) == 5
+    assert ask("hospital", 2) == 5
+    with pytest.raises(DataError, match="the lake of data set 'clinic' is not the one whose engine was paid for"):
+        ask("clinic", 2)
+    assert len(Ledger.open(tmp_path / "ledger.sqlite").entries()) == 2
+
+
+def test_unusable_rows_give_the_grant_back(folder: Path, tmp_path: Path) -> None:
+    broken = draw_rows(2000, 1)
+    broken.loc[5, "y"] = "perhaps"
+    with pytest.raises(DataError, match=r"label outside \['no', 'yes'\]"):
+        daskrado.run_teachers(content(folder, tmp_path, lake=broken))
+    entries = Ledger.open(tmp_path / "ledger.sqlite").entries("clinic")
+    assert [entry.state for entry in entries] == [State.VOID]
+
+
+def test_ctrl_c_while_training_gives_the_grant_back(folder: Path, tmp_path: Path) -> None:
+    def interrupt(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        daskrado.run_teachers(content(folder, tmp_path), progress=interrupt, write=True)
+    entries = Ledger.open(tmp_path / "ledger.sqlite").entries("clinic")
+    assert [entry.state for entry in entries] == [State.VOID]
+    assert not (tmp_path / "out").exists()
+    assert daskrado.run_teachers(content(folder, tmp_path)).counts["answered"] == 300
+
+
+def test_nothing_private_in_what_is_written(folder: Path, tmp_path: Path) -> None:
+    daskrado.run_teachers(content(folder, tmp_path), write=True)
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert str(ROWS) not in json.dumps(manifest)  # secret under add/remove
+    assert not {"votes", "margins", "rows"} & set(manifest)
+    columns = pq.read_table(tmp_path / "out" / "answers.parquet").column_names
+    assert columns == ["x0", "x1", "x2", "answer", "state"]
+
+
+def test_engine_settings_ignore_what_does_not_matter(folder: Path, tmp_path: Path) -> None:
+    one = TeachersPipeline.model_validate({k: v for k, v in content(folder, tmp_path).items() if k != "kind"})
+    two = one.model_copy(update={"output": "elsewhere"})
+    assert one.facts() == two.facts()

@@ -1,0 +1,663 @@
+"""The ledger, on real files and with real processes: races, crashes, rules that raw SQL cannot break."""
+
+import json
+import math
+import os
+import pickle
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from daskrado.errors import BudgetError, LedgerError, UsageError
+from daskrado.ledger import ledger_file
+from daskrado.ledger.ledger import Ledger, Limit, State
+from daskrado.privacy.accountant import ApproximateEvent, PureEvent, ZcdpEvent, zcdp_epsilon, zcdp_rho
+from daskrado.privacy.relations import Relation
+
+AR = Relation.ADD_REMOVE
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    return Ledger.open(tmp_path / "ledger.db")
+
+
+def reserve(ledger, epsilon="0.1", *, dataset="adult", relation=AR, run="run-1", fingerprint=None):
+    event = PureEvent(epsilon) if isinstance(epsilon, str | float | int | Fraction) else epsilon
+    return ledger.reserve(dataset, relation, event, theorem="Laplace", run=run, fingerprint=fingerprint)
+
+
+def start(script: str, *arguments: object) -> subprocess.Popen:
+    """A process that prints a line when it is ready and goes on when it reads one."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": environment}
+    return subprocess.Popen([sys.executable, "-c", script, *map(str, arguments)], **pipes)
+
+
+def end(process: subprocess.Popen) -> str:
+    out, _ = process.communicate(timeout=60)
+    return out
+
+
+RESERVE = """
+import sys
+from daskrado.errors import BudgetError
+from daskrado.privacy.accountant import PureEvent
+from daskrado.ledger.ledger import Ledger
+ledger = Ledger.open(sys.argv[1], timeout=60)
+print("ready", flush=True)
+sys.stdin.readline()
+try:
+    grant = ledger.reserve("adult", "add_remove", PureEvent(sys.argv[2]), theorem="Laplace", run=sys.argv[3])
+    print("won", flush=True)
+except BudgetError:
+    print("refused", flush=True)
+sys.stdin.readline()
+"""
+
+
+# Limits
+
+
+def test_limits_are_kept_per_dataset_and_relation_and_the_latest_counts(ledger):
+    assert ledger.limit("adult", AR) is None
+    assert not ledger.has_limits("adult")
+    ledger.set_limit("adult", AR, 0.1, 0)
+    ledger.set_limit("adult", "add_remove", "2.5", 1e-6)
+    assert ledger.limit("adult", AR) == Limit(Fraction(5, 2), Fraction(1, 10**6))
+    assert ledger.limit("adult", Relation.LABEL_FLIP) is None
+    assert ledger.limit("census", AR) is None
+    assert ledger.has_limits("adult")
+    assert not ledger.has_limits("census")
+    assert [row["epsilon"] for row in ledger.to_json()["limits"]] == ["0.1", "2.5"]
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta"), [(0, 0), (9e-10, 0), (-1, 0), (51, 0), ("nan", 0), (1, -1), (1, 0.2), (1, "nan")]
+)
+def test_bad_limits_are_refused(ledger, epsilon, delta):
+    with pytest.raises(UsageError):
+        ledger.set_limit("adult", AR, epsilon, delta)
+    assert not ledger.has_limits("adult")
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a/b", "ä", "x" * 101, "a\n", None, "a;--"])
+def test_bad_dataset_names_are_refused(ledger, name):
+    with pytest.raises(UsageError, match="data set name"):
+        ledger.set_limit(name, AR, 1, 0)
+
+
+def test_unknown_relation_is_refused(ledger):
+    with pytest.raises(UsageError, match=r"'neighbour'.*add_remove"):
+        ledger.set_limit("adult", "neighbour", 1, 0)
+
+
+def test_without_a_limit_the_command_to_set_one_is_given(ledger):
+    with pytest.raises(BudgetError) as caught:
+        reserve(ledger)
+    assert "daskrado ledger limit adult --relation add_remove --epsilon E --delta D" in str(caught.value)
+    assert ledger.entries() == []
+
+
+# Debits
+
+
+@pytest.mark.parametrize("delta", [0, "1e-6"])
+def test_ten_tenths_fit_exactly_into_one_and_an_eleventh_does_not(ledger, delta):
+    ledger.set_limit("adult", AR, 1, delta)
+    for turn in range(10):
+        assert ledger.remaining("adult", AR).epsilon == Fraction(10 - turn, 10)
+        reserve(ledger, 0.1)
+    with pytest.raises(BudgetError) as caught:
+        reserve(ledger, 0.1)
+    for part in (
+        "requested epsilon 0.1",
+        "limit epsilon 1,",
+        "charged epsilon 1 ",
+        "left for one pure event: epsilon 0",
+    ):
+        assert part in str(caught.value)
+    assert "nothing was debited" in str(caught.value)
+    assert len(ledger.entries()) == 10
+    assert ledger.spent("adult", AR).epsilon == 1
+    # All ten losses are at their largest with probability p = (e^0.1 / (1 + e^0.1))^10. A further pure x is lost on
+    # top with probability 1/2 (for small x), so that delta pays for it while p (1 - e^-x) / 2 <= delta.
+    p = (math.exp(0.1) / (1 + math.exp(0.1))) ** 10
+    most = 2 * float(delta) / p
+    assert most * 0.98 <= float(ledger.remaining("adult", AR).epsilon) <= most * 1.01
+    with pytest.raises(BudgetError):
+        reserve(ledger, max(most * 1.02, 1e-12))
+
+
+def test_the_refusal_says_what_would_still_fit(ledger):
+    ledger.set_limit("adult", AR, 1, 0)
+    reserve(ledger, "0.7")
+    with pytest.raises(BudgetError, match=r"left for one pure event: epsilon 0\.3,"):
+        reserve(ledger, "0.5")
+    reserve(ledger, "0.3")
+
+
+def test_relations_never_mix(ledger):
+    ledger.set_limit("adult", AR, 1, 0)
+    ledger.set_limit("adult", Relation.LABEL_FLIP, "0.5", 0)
+    reserve(ledger, 1)
+    reserve(ledger, "0.5", relation=Relation.LABEL_FLIP)
+    assert ledger.spent("adult", AR).epsilon == 1
+    assert ledger.spent("adult", Relation.LABEL_FLIP).epsilon == Fraction(1, 2)
+    assert ledger.spent("adult", Relation.REPLACE_ONE).epsilon == 0
+    with pytest.raises(BudgetError, match="no limit under replace_one"):
+        reserve(ledger, "0.1", relation=Relation.REPLACE_ONE)
+
+
+def test_datasets_have_budgets_of_their_own(ledger):
+    for name in ("adult", "census"):
+        ledger.set_limit(name, AR, 1, 0)
+        reserve(ledger, 1, dataset=name)
+    assert [entry.dataset for entry in ledger.entries("census")] == ["census"]
+
+
+def test_gaussian_events_share_a_budget_by_their_rhos(ledger):
+    """Ten equal parts of the largest affordable rho fit, an eleventh does not."""
+    ledger.set_limit("adult", AR, 1, "1e-6")
+    part = zcdp_rho(1, 1e-6) / 10 * (1 - 1e-12)
+    for _ in range(10):
+        reserve(ledger, ZcdpEvent(part))
+    assert ledger.spent("adult", AR).epsilon == pytest.approx(1, rel=1e-9)
+    with pytest.raises(BudgetError):
+        reserve(ledger, ZcdpEvent(part))
+
+
+def test_a_gaussian_event_does_not_fit_a_pure_budget(ledger):
+    ledger.set_limit("adult", AR, 10, 0)
+    with pytest.raises(BudgetError, match="nothing was debited"):
+        reserve(ledger, ZcdpEvent(1e-9))
+
+
+def test_deltas_are_limited_too(ledger):
+    ledger.set_limit("adult", AR, 10, "1e-6")
+    reserve(ledger, ApproximateEvent("0.1", "9e-7"))
+    assert ledger.remaining("adult", AR).delta == Fraction(1, 10**7)
+    with pytest.raises(BudgetError):
+        reserve(ledger, ApproximateEvent("0.1", "2e-7"))
+    reserve(ledger, ApproximateEvent("0.1", "1e-7"))
+    # 1 - (1 - 9e-7)(1 - 1e-7) leaves 9e-14 of the delta, no more.
+    with pytest.raises(BudgetError):
+        reserve(ledger, ApproximateEvent("0.1", "1e-13"))
+
+
+def test_a_lowered_limit_stops_further_spending(ledger):
+    ledger.set_limit("adult", AR, 1, 0)
+    reserve(ledger, "0.6")
+    ledger.set_limit("adult", AR, "0.5", 0)
+    assert ledger.remaining("adult", AR).epsilon == 0
+    with pytest.raises(BudgetError):
+        reserve(ledger, "0.001")
+
+
+# Grants
+
+
+def test_a_grant_is_spent_once_and_never_voided(ledger):
+    ledger.set_limit("adult", AR, 1, 0)
+    grant = reserve(ledger, run="first")
+    assert (grant.dataset, grant.relation, grant.event, grant.run) == ("adult", AR, PureEvent("0.1"), "first")
+    assert grant.ledger == ledger.path
+    ledger.spend(grant)
+    with pytest.raises(LedgerError, match="already spent"):
+        ledger.spend(grant)
+    with pytest.raises(LedgerError, match="already spent"):
+        ledger.void(grant)
+    (entry,) = ledger.entries()
+    assert (entry.id, entry.state, entry.theorem) == (grant.entry, State.SPENT, "Laplace")
+    assert entry.settled_at is not None
+
+
+def test_a_void_reservation_gives_its_budget_back_and_cannot_be_spent(ledger):
+    ledger.set_limit("adult", AR, "0.1", 0)
+    grant = reserve(ledger)
+    ledger.void(grant)
+    assert ledger.spent("adult", AR).epsilon == 0
+    with pytest.raises(LedgerError, match="already void"):
+        ledger.spend(grant)
+    reserve(ledger)
+
+
+def test_foreign_and_forged_grants_are_refused(ledger, tmp_path):
+    other = Ledger.open(tmp_path / "other.db")
+    for book in (ledger, other):
+        book.set_limit("adult", AR, 1, 0)
+    grant = reserve(ledger)
+    reserve(other)
+    with pytest.raises(LedgerError, match="belongs to the ledger"):
+        other.spend(grant)
+    with pytest.raises(LedgerError, match="no entry 99"):
+        ledger.spend(replace(grant, entry=99))
+    with pytest.raises(LedgerError, match="does not match"):
+        ledger.spend(replace(grant, event=PureEvent("0.01")))
+    assert ledger.entries()[0].state is State.RESERVED
+
+
+def test_the_same_data_under_another_name_is_refused(ledger):
+    for name in ("adult", "census"):
+        ledger.set_limit(name, AR, 1, 0)
+    reserve(ledger, fingerprint="sha256:1")
+    reserve(ledger, fingerprint="sha256:1")
+    reserve(ledger, fingerprint="sha256:2")  # the lake has grown
+    with pytest.raises(BudgetError, match=r"'adult'.*'census'"):
+        reserve(ledger, dataset="census", fingerprint="sha256:1")
+    assert ledger.entries("census") == []
+
+
+def test_a_refused_request_leaves_no_fingerprint(ledger):
+    for name in ("adult", "census"):
+        ledger.set_limit(name, AR, "0.1", 0)
+    with pytest.raises(BudgetError):
+        reserve(ledger, 1, fingerprint="sha256:1")
+    reserve(ledger, dataset="census", fingerprint="sha256:1")
+
+
+# Rules in the file itself
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM entries",
+        "DELETE FROM limits",
+        "DELETE FROM fingerprints",
+        "UPDATE entries SET state = 'void', settled_at = 'now' WHERE id = 1",
+        "UPDATE entries SET state = 'reserved', settled_at = NULL WHERE id = 1",
+        "UPDATE entries SET event = '{}' WHERE id = 2",
+        "UPDATE entries SET dataset = 'x', state = 'spent', settled_at = 'now' WHERE id = 2",
+        "UPDATE entries SET fingerprint = NULL, state = 'void', settled_at = 'now' WHERE id = 2",
+        "UPDATE entries SET id = 9 WHERE id = 2",
+        "UPDATE limits SET epsilon = '50'",
+        "UPDATE fingerprints SET dataset = 'x'",
+        "INSERT OR REPLACE INTO entries VALUES (1, 'x', 'add_remove', '{}', '', '', NULL, 'reserved', 'now', NULL)",
+        "INSERT INTO entries VALUES (9, 'x', 'add_remove', '{}', '', '', NULL, 'void', 'now', 'now')",
+        "INSERT OR REPLACE INTO limits VALUES (1, 'adult', 'add_remove', '50', '0', 'now')",
+        "INSERT OR REPLACE INTO fingerprints VALUES (7, 'f', 'x', 'now')",
+    ],
+)
+def test_raw_sql_cannot_rewrite_history(ledger, statement):
+    ledger.set_limit("adult", AR, 1, 0)
+    ledger.spend(reserve(ledger, fingerprint="f"))
+    reserve(ledger, fingerprint="f")
+    before = ledger.to_json()
+    connection = sqlite3.connect(ledger.path)
+    with pytest.raises(sqlite3.IntegrityError):
+        connection.execute(statement)
+    connection.close()
+    assert ledger.to_json() == before
+
+
+def test_an_entry_of_an_unknown_kind_stops_the_ledger(ledger):
+    """What this version cannot read must not count as free."""
+    ledger.set_limit("adult", AR, 1, 0)
+    connection = sqlite3.connect(ledger.path)
+    connection.execute(
+        "INSERT INTO entries (dataset, relation, event, theorem, run, state, reserved_at)"
+        " VALUES ('adult', 'add_remove', '{\"kind\": \"shuffle\"}', '', '', 'reserved', 'now')"
+    )
+    connection.commit()
+    connection.close()
+    with pytest.raises(LedgerError, match="shuffle"):
+        reserve(ledger)
+
+
+# Views
+
+
+def test_export_is_plain_json_and_complete(ledger):
+    ledger.set_limit("adult", AR, 1, "1e-6")
+    ledger.spend(reserve(ledger, ApproximateEvent("1/3", "1e-7"), fingerprint="f"))
+    exported = json.loads(json.dumps(ledger.to_json()))
+    assert exported["format"] == "daskrado-ledger"
+    assert exported["entries"][0]["event"] == {"kind": "approximate", "epsilon": "1/3", "delta": "1E-7"}
+    assert exported["entries"][0]["state"] == "spent"
+    assert exported["fingerprints"][0]["dataset"] == "adult"
+    assert exported["limits"][0]["delta"] == "0.000001"
+
+
+def test_summary_has_a_row_for_each_budget(ledger):
+    ledger.set_limit("census", AR, 2, 0)
+    ledger.set_limit("adult", Relation.LABEL_FLIP, 1, "1e-6")
+    ledger.set_limit("adult", AR, 1, 0)
+    ledger.spend(reserve(ledger, "0.2"))
+    ledger.void(reserve(ledger, "0.3"))
+    reserve(ledger, "0.1")
+    reserve(ledger, ZcdpEvent(0.01), relation=Relation.LABEL_FLIP)
+    rows = ledger.summary()
+    assert [(row.dataset, row.relation) for row in rows] == [
+        ("adult", AR),
+        ("adult", Relation.LABEL_FLIP),
+        ("census", AR),
+    ]
+    first, second, third = rows
+    assert (first.charged.epsilon, first.charged.method) == (Fraction(3, 10), "basic")
+    assert first.left.epsilon == Fraction(7, 10)
+    assert first.counts == {State.RESERVED: 1, State.SPENT: 1, State.VOID: 1}
+    assert second.charged.epsilon == pytest.approx(zcdp_epsilon(0.01, 1e-6), rel=1e-9)
+    assert 1 - second.charged.epsilon <= second.left.epsilon + 1e-5
+    assert third.charged.epsilon == 0
+    assert third.left.epsilon == 2
+
+
+def test_it_is_a_context_manager_and_can_be_pickled(ledger):
+    with ledger as same:
+        same.set_limit("adult", AR, 1, 0)
+    assert pickle.loads(pickle.dumps(ledger)).limit("adult", AR) == Limit(Fraction(1), Fraction(0))
+
+
+# Many at once
+
+
+def test_fifty_processes_race_for_the_last_of_the_budget(tmp_path):
+    ledger = Ledger.open(tmp_path / "ledger.db")
+    ledger.set_limit("adult", AR, 1, 0)
+    for _ in range(7):
+        reserve(ledger)
+    racers = [start(RESERVE, ledger.path, "0.1", f"racer-{i}") for i in range(50)]
+    for racer in racers:
+        assert racer.stdout.readline() == "ready\n"
+    for racer in racers:
+        racer.stdin.write("go\n")
+        racer.stdin.flush()
+    answers = [racer.stdout.readline().strip() for racer in racers]
+    for racer in racers:
+        end(racer)
+    assert sorted(answers) == ["refused"] * 47 + ["won"] * 3
+    assert ledger.spent("adult", AR).epsilon == 1
+
+
+def test_a_hundred_threads_race_for_one_unit(ledger):
+    ledger.set_limit("adult", AR, "0.1", 0)
+
+    def attempt(number: int) -> bool:
+        try:
+            reserve(ledger, run=str(number))
+        except BudgetError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(100) as pool:
+        assert sum(pool.map(attempt, range(100))) == 1
+
+
+def test_one_grant_spent_by_many_threads_is_spent_once(ledger):
+    ledger.set_limit("adult", AR, 1, 0)
+    grant = reserve(ledger)
+
+    def attempt(_: int) -> bool:
+        try:
+            ledger.spend(grant)
+        except LedgerError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(20) as pool:
+        assert sum(pool.map(attempt, range(20))) == 1
+
+
+def test_many_processes_may_create_the_same_ledger(tmp_path):
+    path = tmp_path / "ledger.db"
+    script = (
+        "import sys; from daskrado.ledger.ledger import Ledger; print('ready', flush=True); sys.stdin.readline();"
+        "l = Ledger.open(sys.argv[1]); l.set_limit('d' + sys.argv[2], 'add_remove', 1, 0)"
+    )
+    makers = [start(script, path, i) for i in range(6)]
+    for maker in makers:
+        maker.stdout.readline()
+    for maker in makers:
+        maker.stdin.write("go\n")
+        maker.stdin.flush()
+    for maker in makers:
+        end(maker)
+        assert maker.returncode == 0
+    assert len(Ledger.open(path, create=False).summary()) == 6
+
+
+# Crashes
+
+
+def test_a_process_killed_after_its_reservation_stays_charged(tmp_path):
+    ledger = Ledger.open(tmp_path / "ledger.db")
+    ledger.set_limit("adult", AR, "0.1", 0)
+    victim = start(RESERVE, ledger.path, "0.1", "victim")
+    victim.stdout.readline()
+    victim.stdin.write("go\n")
+    victim.stdin.flush()
+    assert victim.stdout.readline() == "won\n"
+    victim.send_signal(signal.SIGKILL)
+    end(victim)
+    (entry,) = ledger.entries()
+    assert (entry.state, entry.run) == (State.RESERVED, "victim")
+    with pytest.raises(BudgetError):
+        reserve(ledger)
+
+
+def test_a_process_killed_inside_its_reservation_leaves_a_valid_ledger(tmp_path):
+    """The balance check is replaced by one that announces itself and waits, inside the real transaction."""
+    ledger = Ledger.open(tmp_path / "ledger.db", timeout=20)
+    ledger.set_limit("adult", AR, "0.1", 0)
+    hook = RESERVE.replace(
+        'print("ready", flush=True)',
+        "import daskrado.ledger.ledger as module\n"
+        "module.affordable = lambda *a: (print('inside', flush=True), sys.stdin.readline())\n",
+        1,
+    ).replace("sys.stdin.readline()\ntry", "try", 1)
+    victim = start(hook, ledger.path, "0.1", "victim")
+    assert victim.stdout.readline() == "inside\n"
+    victim.send_signal(signal.SIGKILL)
+    end(victim)
+    reserve(ledger, run="after")
+    assert [entry.run for entry in Ledger.open(ledger.path, create=False).entries()] == ["after"]
+
+
+def test_a_half_written_file_is_rolled_back(tmp_path):
+    """The victim's tiny page cache forces dirty pages into the file before it dies: a hot rollback journal."""
+    ledger = Ledger.open(tmp_path / "ledger.db")
+    ledger.set_limit("adult", AR, 1, 0)
+    reserve(ledger)
+    before, size = ledger.to_json(), ledger.path.stat().st_size
+    script = """
+import sqlite3, sys
+c = sqlite3.connect(sys.argv[1], isolation_level=None)
+c.execute("PRAGMA cache_size = 2"); c.execute("PRAGMA cache_spill = 1"); c.execute("BEGIN IMMEDIATE")
+for i in range(3000):
+    c.execute("INSERT INTO entries (dataset, relation, event, theorem, run, state, reserved_at) "
+              "VALUES ('adult', 'add_remove', '{}', ?, '', 'reserved', 'now')", ("x" * 100,))
+print("inside", flush=True)
+sys.stdin.readline()
+"""
+    victim = start(script, ledger.path)
+    assert victim.stdout.readline() == "inside\n"
+    victim.send_signal(signal.SIGKILL)
+    end(victim)
+    assert ledger.path.stat().st_size > size  # the uncommitted rows did reach the file
+    assert Path(f"{ledger.path}-journal").exists()
+    assert Ledger.open(ledger.path, create=False).to_json() == before
+    reserve(ledger)
+
+
+def test_a_lock_held_too_long_says_how_long_it_waited(tmp_path):
+    Ledger.open(tmp_path / "ledger.db").set_limit("adult", AR, 1, 0)
+    script = """
+import sqlite3, sys
+c = sqlite3.connect(sys.argv[1], isolation_level=None)
+c.execute("BEGIN IMMEDIATE")
+print("locked", flush=True)
+sys.stdin.readline()
+"""
+    holder = start(script, tmp_path / "ledger.db")
+    assert holder.stdout.readline() == "locked\n"
+    ledger = Ledger.open(tmp_path / "ledger.db", timeout=0.2)
+    with pytest.raises(LedgerError, match=r"ledger\.db is locked by another process; waited 0\.2 s"):
+        reserve(ledger)
+    assert ledger.limit("adult", AR) is not None  # readers are not held up
+    end(holder)
+    reserve(ledger)
+
+
+# Files that are no ledgers
+
+
+def test_reading_never_creates_a_file(tmp_path):
+    path = tmp_path / "absent.db"
+    with pytest.raises(LedgerError, match=r"no ledger at .*absent\.db"):
+        Ledger.open(path, create=False)
+    assert not path.exists()
+    ledger = Ledger.open(path)
+    path.unlink()
+    for call in (ledger.entries, ledger.summary, lambda: reserve(ledger)):
+        with pytest.raises(LedgerError, match="no ledger at"):
+            call()
+    assert not path.exists()
+
+
+def test_a_missing_folder_is_named(tmp_path):
+    with pytest.raises(LedgerError, match=r"the folder .*nowhere does not exist"):
+        Ledger.open(tmp_path / "nowhere" / "ledger.db")
+
+
+def test_a_folder_is_no_ledger(tmp_path):
+    with pytest.raises(LedgerError, match="is a folder"):
+        Ledger.open(tmp_path)
+
+
+@pytest.mark.parametrize("create", [True, False])
+def test_a_text_file_is_no_ledger_and_is_left_alone(tmp_path, create):
+    path = tmp_path / "notes.txt"
+    text = "these are my notes\n" * 200
+    path.write_text(text)
+    with pytest.raises(LedgerError, match=r"notes\.txt is not a ledger"):
+        Ledger.open(path, create=create)
+    assert path.read_text() == text
+
+
+@pytest.mark.parametrize("create", [True, False])
+def test_another_programs_database_is_refused_and_left_alone(tmp_path, create):
+    path = tmp_path / "other.sqlite"
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE songs (title)")
+    connection.close()
+    before = path.read_bytes()
+    with pytest.raises(LedgerError, match=r"other\.sqlite is not a daskrado ledger"):
+        Ledger.open(path, create=create)
+    assert path.read_bytes() == before
+
+
+def test_a_ledger_of_another_version_is_refused(ledger):
+    connection = sqlite3.connect(ledger.path)
+    connection.execute("PRAGMA user_version = 7")
+    connection.close()
+    with pytest.raises(LedgerError, match="has version 7"):
+        Ledger.open(ledger.path)
+    with pytest.raises(LedgerError, match="has version 7"):
+        ledger.entries()
+
+
+def test_an_emptied_ledger_is_no_new_one(ledger):
+    ledger.path.write_bytes(b"")
+    for create in (True, False):
+        with pytest.raises(LedgerError, match=r"is empty: what it held is gone; restore it from a copy"):
+            Ledger.open(ledger.path, create=create)
+    assert ledger.path.read_bytes() == b""
+
+
+def test_a_ledger_is_made_whole_or_not_at_all(tmp_path, monkeypatch):
+    """On file systems without hard links, too; a ledger that somebody else made meanwhile is never replaced."""
+    path = tmp_path / "new.sqlite"
+    monkeypatch.setattr(os, "link", lambda *_: (_ for _ in ()).throw(PermissionError(1, "no links")))
+    Ledger.open(path).set_limit("clinic", Relation.ADD_REMOVE, 1, "1e-6")
+    ledger_file._make(path, 1.0)
+    assert Ledger.open(path).has_limits("clinic")
+    monkeypatch.undo()
+    ledger_file._make(path, 1.0)
+    assert Ledger.open(path).has_limits("clinic")
+    assert [p.name for p in tmp_path.iterdir()] == ["new.sqlite"]
+
+
+def test_a_damaged_file_is_reported(ledger):
+    ledger.set_limit("adult", AR, 1, 0)
+    for _ in range(5):
+        reserve(ledger, "0.01")
+    content = bytearray(ledger.path.read_bytes())
+    content[4096:] = b"\xa5" * (len(content) - 4096)  # everything after the first page
+    ledger.path.write_bytes(content)
+    with pytest.raises(LedgerError, match=r"ledger\.db is damaged"):
+        Ledger.open(ledger.path)
+    with pytest.raises(LedgerError, match=r"ledger\.db"):
+        reserve(ledger)
+
+
+def test_a_truncated_file_is_reported(ledger):
+    ledger.path.write_bytes(ledger.path.read_bytes()[:5000])
+    with pytest.raises(LedgerError, match=r"ledger\.db"):
+        Ledger.open(ledger.path)
+
+
+@pytest.mark.parametrize("timeout", [-1, float("nan"), float("inf"), 1e9])
+def test_bad_timeouts_are_refused(tmp_path, timeout):
+    with pytest.raises(UsageError, match="timeout"):
+        Ledger.open(tmp_path / "ledger.db", timeout=timeout)
+
+
+@pytest.mark.parametrize(("file_mode", "folder_mode"), [(0o444, 0o777), (0o666, 0o555), (0o444, 0o555)])
+def test_a_read_only_ledger_can_be_read_but_not_debited(file_mode, folder_mode):
+    """Permissions do not stop root, so the attempt is made by a process that gives up root after its imports."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        ledger = Ledger.open(folder / "ledger.db")
+        ledger.set_limit("adult", AR, 1, 0)
+        ledger.path.chmod(file_mode)
+        folder.chmod(folder_mode)
+        script = """
+import os, sys
+from daskrado.errors import LedgerError
+from daskrado.privacy.accountant import PureEvent
+from daskrado.ledger.ledger import Ledger
+if os.geteuid() == 0:
+    os.setgroups([]), os.setgid(65534), os.setuid(65534)
+ledger = Ledger.open(sys.argv[1])
+print(ledger.limit("adult", "add_remove"))
+try:
+    ledger.reserve("adult", "add_remove", PureEvent(1), theorem="", run="")
+except LedgerError as error:
+    print(error)
+"""
+        read, refused = end(start(script, ledger.path)).splitlines()
+        folder.chmod(0o700)
+        assert read == "epsilon 1, delta 0"
+        assert f"the ledger {ledger.path} cannot be opened for writing" in refused
+        assert ledger.entries() == []
+
+
+def test_a_ledger_cannot_be_created_in_a_read_only_folder():
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o555)
+        script = """
+import os, sys
+from daskrado.errors import LedgerError
+from daskrado.ledger.ledger import Ledger
+if os.geteuid() == 0:
+    os.setgroups([]), os.setgid(65534), os.setuid(65534)
+try:
+    Ledger.open(sys.argv[1])
+except LedgerError as error:
+    print(error)
+"""
+        out = end(start(script, folder / "ledger.db"))
+        folder.chmod(0o700)
+        assert "ledger.db cannot be opened for writing" in out
+        assert list(folder.iterdir()) == []
