@@ -10,7 +10,7 @@ __all__ = [
     "LinearModel",
     "RadoSet",
     "Relation",
-    "RunResult",
+    "Result",
     "compose",
     "encode_local",
     "estimate_local",
@@ -24,6 +24,7 @@ __all__ = [
     "open_queries",
     "open_teachers",
     "resume",
+    "run",
     "run_teachers",
 ]
 
@@ -39,10 +40,11 @@ if TYPE_CHECKING:
         measure_margins,
         open_queries,
         open_teachers,
+        run,
         run_teachers,
     )
-    from daskrado.jobs.job import RunResult
     from daskrado.jobs.rados.learn import learn_rados
+    from daskrado.jobs.result import Result
     from daskrado.jobs.resume import resume
     from daskrado.models.linear import LinearModel
     from daskrado.models.rados import RadoSet
@@ -55,7 +57,7 @@ _HOMES = {
     "LinearModel": "daskrado.models.linear",
     "RadoSet": "daskrado.models.rados",
     "Relation": "daskrado.privacy.relations",
-    "RunResult": "daskrado.jobs.job",
+    "Result": "daskrado.jobs.result",
     "compose": "daskrado.privacy.accountant",
     "fit": "daskrado.api",
     "resume": "daskrado.jobs.resume",
@@ -69,6 +71,7 @@ _HOMES = {
     "learn_rados": "daskrado.jobs.rados.learn",
     "make_rados": "daskrado.api",
     "open_teachers": "daskrado.api",
+    "run": "daskrado.api",
     "run_teachers": "daskrado.api",
 }
 

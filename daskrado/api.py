@@ -10,11 +10,13 @@ from typing import Any
 from daskrado.cluster import ClusterConfig, cluster_config
 from daskrado.engines.queries import PrivateQueries
 from daskrado.errors import UsageError
-from daskrado.jobs.job import RunResult, run
+from daskrado.jobs.base import Job, perform
+from daskrado.jobs.load import load_job
 from daskrado.jobs.labels.access import LabelRun, load_pipeline
 from daskrado.jobs.labels.bag_job import run_bags
 from daskrado.jobs.labels.config import BagPipeline, LabelPipeline
 from daskrado.jobs.labels.job import run_labels
+from daskrado.jobs.learn import LearnJob
 from daskrado.jobs.measure.local import LocalPipeline
 from daskrado.jobs.measure.local import estimates as estimate_local
 from daskrado.jobs.measure.local import learn as learn_local
@@ -23,10 +25,10 @@ from daskrado.jobs.measure.margins import MarginsPipeline, run_margins
 from daskrado.jobs.measure.margins_report import MarginsResult
 from daskrado.jobs.measure.queries import QueriesPipeline
 from daskrado.jobs.measure.queries import open_queries as open_engine
-from daskrado.jobs.pipeline import make_pipeline
 from daskrado.jobs.rados.job import RadosResult
 from daskrado.jobs.rados.job import make_rados as run_rados
 from daskrado.jobs.rados.pipeline import RadosPipeline
+from daskrado.jobs.result import Result
 from daskrado.jobs.teachers.config import TeachersPipeline, load_teachers
 from daskrado.jobs.teachers.job import TeachersResult
 from daskrado.jobs.teachers.job import run as run_teachers_job
@@ -45,8 +47,34 @@ __all__ = [
     "measure_margins",
     "open_queries",
     "open_teachers",
+    "run",
     "run_teachers",
 ]
+
+
+def run(
+    job: Job | Mapping[str, Any] | str | Path,
+    *,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    write: bool = True,
+    ledger: str | Path | None = None,
+    workers: int | None = None,
+    cluster: str | Path | ClusterConfig | None = None,
+    changes: Mapping[str, Any] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Result:
+    """Run a job of any kind: a pipeline file, its keys as a mapping, or a job object.
+
+    ``out`` replaces the output folder; ``write=False`` publishes nothing and only returns the result. ``changes``
+    replaces keys of the file, dotted where nested: ``{"budget.epsilon": 0.5}``. See :func:`fit` for ``workers`` and
+    ``cluster``.
+    """
+    where = None
+    if workers is not None or cluster is not None:
+        where = cluster if isinstance(cluster, ClusterConfig) else cluster_config(workers, cluster)
+    chosen = load_job(job, changes).with_changes(cluster=where, output=None if out is None else str(out))
+    return perform(chosen, overwrite=overwrite, ledger=ledger, write=write, progress=progress)
 
 
 def fit(
@@ -73,7 +101,7 @@ def fit(
     output: str | Path | None = None,
     overwrite: bool = False,
     progress: Callable[[int, int], None] | None = None,
-) -> RunResult:
+) -> Result:
     """Learn a linear classifier from a lake and return the model, the release and what they cost.
 
     ``lake`` is an address, a list of files, a pandas DataFrame or a Dask DataFrame; ``dataset`` is the name by which
@@ -90,7 +118,7 @@ def fit(
         Derived by the statistic from the Domain's norm bound and the relation; there is no argument for it.
 
     Reference
-        See the ``theorem`` of ``result.plan.statement``.
+        See the ``theorem`` of ``result.statement``.
     """
     if not isinstance(domain, Domain):
         domain = Domain.load(domain) if isinstance(domain, str | Path) else parse(Domain, domain, "domain")
@@ -118,7 +146,8 @@ def fit(
         whose = unit or ("one record" if rows_per_unit == 1 else "the owner of the records")
         content["protect"] = {"relation": relation, "unit": whose, "rows_per_unit": rows_per_unit, "feature": feature}
         content["budget"] = {"epsilon": epsilon, "delta": delta}
-    return run(make_pipeline(**content), overwrite=overwrite, progress=progress, write=output is not None)
+    job = parse(LearnJob, content, "pipeline")
+    return perform(job, overwrite=overwrite, progress=progress, write=output is not None)
 
 
 def _choice(name: str, value: Any) -> dict[str, Any]:

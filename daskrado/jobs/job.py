@@ -12,10 +12,10 @@ import pandas as pd
 
 from daskrado.cluster import connect
 from daskrado.jobs.learning import by_record, check_dealing, learn_iteratively
+from daskrado.jobs.old_report import write_artefacts
 from daskrado.jobs.pipeline import Pipeline, RadoStatistic
 from daskrado.jobs.pipeline_job import Progress
 from daskrado.jobs.plan import Plan, make_plan
-from daskrado.jobs.report import write_artefacts
 from daskrado.lake.collect import collect
 from daskrado.lake.scan import Lake, open_lake
 from daskrado.lake.seeds import SignatureKey

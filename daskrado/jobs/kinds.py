@@ -11,7 +11,6 @@ from daskrado.jobs.pipeline_job import PipelineJob
 from daskrado.table.yaml_file import read_yaml
 
 KINDS = {
-    "learn": "daskrado.jobs.learn_job:LearnJob",
     "rados": "daskrado.jobs.rados.job:RadosJob",
     "adaboost": "daskrado.jobs.rados.adaboost:AdaBoostJob",
     "teachers": "daskrado.jobs.teachers.job:TeachersJob",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from daskrado.jobs.job import RunResult, run
+from daskrado.jobs.old_show import plan_lines, run_lines
 from daskrado.jobs.pipeline import Pipeline
 from daskrado.jobs.pipeline_job import PipelineJob
 from daskrado.jobs.plan import budget_left, make_plan
-from daskrado.jobs.show import plan_lines, run_lines
 from daskrado.ledger.ledger import Ledger
 
 

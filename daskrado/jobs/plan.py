@@ -14,7 +14,7 @@ from daskrado.learners.on_passes.iterative import IterativeLearner, worthwhile_g
 from daskrado.ledger.ledger import Ledger, Remaining
 from daskrado.privacy.accountant import Event, compose
 from daskrado.privacy.mechanisms import Mechanism, Target, mechanism
-from daskrado.privacy.perturbation import Facts
+from daskrado.privacy.perturbation import PublicFacts
 from daskrado.privacy.relations import Relation
 from daskrado.privacy.statement import PrivacyStatement
 from daskrado.statistics.base import Statistic
@@ -35,7 +35,7 @@ class Plan:
     event: Event | None = None
     statistic: Statistic | None = None
     mechanism: Mechanism | None = None
-    facts: Facts | None = None
+    facts: PublicFacts | None = None
 
     @property
     def summed(self) -> Statistic:
@@ -111,10 +111,10 @@ def _iterative_plan(pipeline: Pipeline) -> Plan:
     lattice = Lattice(pipeline.domain.norm_bound, pipeline.lattice_bits or Statistic.default_bits)
     rows = pipeline.rows or open_lake(pipeline.lake, pipeline.domain).rows
     if pipeline.protect is None or pipeline.budget is None:
-        facts = Facts(rows, pipeline.domain.width, pipeline.domain.norm_bound, Relation.REPLACE_ONE, 1.0)
+        facts = PublicFacts(rows, pipeline.domain.width, pipeline.domain.norm_bound, Relation.REPLACE_ONE, 1.0)
         return Plan(pipeline, lattice, learner, PrivacyStatement.none(), facts=facts)
     protect, budget = pipeline.protect, pipeline.budget
-    facts = Facts(
+    facts = PublicFacts(
         rows,
         pipeline.domain.width,
         pipeline.domain.norm_bound,

@@ -1,97 +1,155 @@
-"""What a learning run publishes: model.json, manifest.json and report.html, from released and public values only."""
+"""The report page: a statement at the top, then sections of text, tables and plots. Self-contained, no script."""
 
 from __future__ import annotations
 
-import json
-import math
-from pathlib import Path
+import io
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 import daskrado
-from daskrado.jobs.page import Section, bars, render_page
-from daskrado.jobs.plan import Plan, forecast, hint
-from daskrado.learners.on_passes.iterative import Learned
-from daskrado.ledger.charging import published_seconds
-from daskrado.privacy.accountant import event_to_json
+from daskrado.models.linear import LinearModel
 from daskrado.privacy.statement import PrivacyStatement
-from daskrado.statistics.rados import HadamardRados
-from daskrado.table.yaml_file import write_text
 
 if TYPE_CHECKING:
-    from daskrado.jobs.job import RunResult
+    from matplotlib.axes import Axes
 
-MANIFEST_SCHEMA = "daskrado.manifest/1"
+    from daskrado.jobs.base import Outcome, Run
 
-
-def write_artefacts(result: RunResult, folder: Path) -> None:
-    """Write the three files of a run."""
-    result.model.save(folder / "model.json")
-    write_text(folder / "manifest.json", json.dumps(manifest(result), indent=2, allow_nan=False) + "\n")
-    write_text(folder / "report.html", report(result))
+_SHOWN = 25
+_NAME = 48  # characters of a name beside a bar; the table has it whole
 
 
-def manifest(result: RunResult) -> dict[str, Any]:
-    """Everything public about a run; the row count only where the relation makes it public."""
-    plan = result.plan
-    return {
-        "schema": MANIFEST_SCHEMA,
-        "daskrado": daskrado.__version__,
-        "run": result.run,
-        "dataset": plan.pipeline.dataset,
-        "privacy": plan.statement.model_dump(mode="json"),
-        "privacy_in_words": plan.statement.sentence(),
-        "event": event_to_json(plan.event) if plan.event is not None else None,
-        "budget": result.budget,
-        "statistic": plan.pipeline.statistic.model_dump(mode="json") if plan.pipeline.statistic is not None else None,
-        "learner": plan.pipeline.learner.model_dump(mode="json"),
-        "lattice": {"norm_bound": plan.lattice.norm_bound, "bits": plan.lattice.bits},
-        "noise_std": result.release.noise_std,
-        "domain_sha256": plan.pipeline.domain.digest(),
-        "features": plan.pipeline.domain.width,
-        "rows": result.rows,
-        "seconds": _seconds(result),
-        "notes": list(result.notes),
-    }
+@dataclass(frozen=True)
+class Section:
+    """One part of a report. ``header`` names the columns of ``rows``; without it, rows are key and value."""
+
+    title: str
+    text: str = ""
+    rows: Sequence[Sequence[str]] = ()
+    header: Sequence[str] = ()
+    plot: str = ""
+    folded: bool = False
 
 
-def signal_and_noise(result: RunResult) -> tuple[np.ndarray, float, str]:
-    """Released values to set against the noise on them: the mean operator's where there is one."""
-    released = result.release
-    if isinstance(released, Learned):
-        return released.weights, released.noise_std.get("weights", 0.0), "weights"
-    if isinstance(released.statistic, HadamardRados):
-        return released.values["sketch"][:, 0], released.noise_std["sketch"], "mean operator (bucket 0 of the sketch)"
-    if "mean" in released.values:
-        return released.values["mean"], released.noise_std["mean"], "mean operator"
-    rados = released.values["rados"]
-    return np.asarray(rados.mean(axis=0)), released.noise_std["rados"] / math.sqrt(len(rados)), "mean of the rados"
+def render_page(title: str, run: str, statement: PrivacyStatement, sections: Sequence[Section]) -> str:
+    """The page as HTML. Sections must hold released or public facts only."""
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("daskrado.jobs", "."), autoescape=True, undefined=jinja2.StrictUndefined
+    )
+    return environment.get_template("page.html.j2").render(
+        title=title, run=run, version=daskrado.__version__, statement=statement, sections=sections
+    )
 
 
-def report(result: RunResult) -> str:
-    """A page that a data protection officer can read."""
-    plan = result.plan
-    weights = {str(name): float(weight) for name, weight in result.coefficients["weight"].items()}
-    sections = [
-        *privacy_sections(plan.statement, result.budget),
-        _noise_section(result),
-        Section("Coefficients", plot=bars(weights, "weight")),
-        Section("All coefficients", rows=[(n, f"{w:+.6g}") for n, w in weights.items()], folded=True),
-        Section("How it was made", rows=_made(plan, result)),
+def draw(paint: Callable[[Axes], Any], *, width: float = 7.2, height: float = 3.6) -> str:
+    """An inline SVG: ``paint`` draws on the axes."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.add_subplot()
+    paint(axes)
+    axes.tick_params(labelsize=8)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    buffer = io.StringIO()
+    with rc_context({"svg.hashsalt": "daskrado"}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")  # a name in a script that the plot's font lacks: the table has it
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    text = buffer.getvalue()
+    return text[text.index("<svg") :]
+
+
+def bars(values: dict[str, float], title: str, *, noise: float = 0.0) -> str:
+    """A horizontal bar chart, largest first, with the noise's two standard deviations as a band."""
+    ranked = sorted(values.items(), key=lambda item: -abs(item[1]))[:_SHOWN][::-1]
+
+    def paint(axes: Axes) -> None:
+        colours = ["#2b6cb0" if value >= 0 else "#c05621" for _, value in ranked]
+        names = [name if len(name) <= _NAME else f"{name[: _NAME // 2]}…{name[-_NAME // 2 :]}" for name, _ in ranked]
+        axes.barh(range(len(ranked)), [value for _, value in ranked], color=colours, height=0.72)
+        axes.set_yticks(range(len(ranked)), [name.replace("$", r"\$") for name in names])
+        if noise > 0:
+            axes.axvspan(-2 * noise, 2 * noise, color="#718096", alpha=0.25, label="noise, ± 2 standard deviations")
+            axes.legend(loc="lower right", fontsize=8, frameon=False)
+        axes.axvline(0, color="#2d3748", linewidth=0.8)
+        axes.set_xlabel(title + (f" (largest {_SHOWN} of {len(values)})" if len(values) > _SHOWN else ""))
+
+    return draw(paint, height=0.9 + 0.24 * len(ranked))
+
+
+def page_of(
+    run: Run,
+    outcome: Outcome,
+    facts: Mapping[str, Any],
+    budget: Sequence[Mapping[str, Any]],
+    seconds: Mapping[str, float],
+    notes: Sequence[str],
+) -> str:
+    """The report of a run, a page that a data protection officer can read: the same frame for every kind."""
+    job, model = run.job, outcome.model
+    details = [] if model is None else [(key.replace("_", " "), plain(value)) for key, value in model.details.items()]
+    rows = facts.get("rows")
+    made = [
+        *outcome.made,
+        *details,
+        ("rows", f"{rows:,}" if rows is not None else "secret under this relation"),
+        ("domain", f"{job.domain.width} features, sha256 {job.domain.digest()[:16]}…"),
+        *([("seconds", ", ".join(f"{stage} {value:g}" for stage, value in seconds.items()))] if seconds else []),
     ]
-    if result.notes:
-        sections.append(Section("Notes", text="; ".join(result.notes)))
-    return render_page(f"{plan.pipeline.dataset}: a linear classifier", result.run, plan.statement, sections)
+    sections = [
+        *privacy_sections(outcome.statement, budget),
+        *outcome.sections(),
+        *model_sections(model),
+        Section("How it was made", rows=made),
+    ]
+    if notes:
+        sections.append(Section("Notes", text="; ".join(notes)))
+    return render_page(job.title, run.account.run, outcome.statement, sections)
 
 
-def privacy_sections(statement: PrivacyStatement, budget: dict[str, Any]) -> list[Section]:
+def plain(value: Any) -> str:
+    """A detail of a model as text."""
+    return f"{value:g}" if isinstance(value, int | float) else str(value)
+
+
+def model_sections(model: LinearModel | None) -> Iterator[Section]:
+    """The coefficients, drawn and listed."""
+    if model is None:
+        return
+    pairs = zip(model.domain.feature_names, model.weights.tolist(), strict=True)
+    weights = dict(sorted(pairs, key=lambda item: -abs(item[1])))
+    yield Section("Coefficients", plot=bars(weights, "weight"))
+    yield Section("All coefficients", rows=[(n, f"{w:+.6g}") for n, w in weights.items()], folded=True)
+
+
+def privacy_sections(statement: PrivacyStatement, budget: Sequence[Mapping[str, Any]]) -> Iterator[Section]:
     """Who was protected, by what, and the state of the budget."""
+    title = "What was protected, and for whom"
     if not statement.private:
-        warning = "Nobody. This is a baseline from exact sums; do not publish it where the rows are private."
-        return [Section("What was protected, and for whom", text=warning)]
+        warning = "Nobody. These are exact figures; do not publish them where the rows are private."
+        yield Section(title, text=warning)
+    else:
+        yield Section(title, rows=statement_rows(statement))
+    for state in budget:
+        yield Section(
+            f"Budget under {state['relation']}",
+            rows=[
+                ("limit", f"epsilon {state['limit_epsilon']:g}, delta {state['limit_delta']:g}"),
+                ("spent so far", f"epsilon {state['spent_epsilon']:.4g} at that delta ({state['accountant']})"),
+                ("left", f"epsilon {state['left_epsilon']:.4g} for one more pure release"),
+            ],
+        )
+
+
+def statement_rows(statement: PrivacyStatement) -> list[tuple[str, str]]:
+    """A private statement as the rows of a table."""
     assert statement.relation is not None
-    protected = [
+    return [
         ("protected", f"{statement.unit}, with up to {statement.rows_per_unit} row(s)"),
         ("neighbouring lakes", statement.relation.meaning(statement.rows_per_unit)),
         ("guarantee", f"epsilon {statement.epsilon:g}, delta {statement.delta:g}"),
@@ -99,66 +157,3 @@ def privacy_sections(statement: PrivacyStatement, budget: dict[str, Any]) -> lis
         ("accountant", statement.accountant),
         ("it assumes", "; ".join(statement.assumptions)),
     ]
-    about = [Section("What was protected, and for whom", rows=protected)]
-    if not budget:  # protected before it came here: no ledger of ours was debited
-        return about
-    state = [
-        ("limit", f"epsilon {budget['limit_epsilon']:g}, delta {budget['limit_delta']:g}"),
-        ("spent so far", f"epsilon {budget['spent_epsilon']:.4g} at the limit's delta ({budget['accountant']})"),
-        ("left", f"epsilon {budget['left_epsilon']:.4g} for one more pure release"),
-    ]
-    return [*about, Section("Budget", rows=state)]
-
-
-def _noise_section(result: RunResult) -> Section:
-    plan = result.plan
-    if plan.facts is not None:
-        return Section("Noise against signal", rows=list(forecast(plan)))
-    values, std, what = signal_and_noise(result)
-    plot = bars(
-        dict(zip(plan.pipeline.domain.feature_names, values.tolist(), strict=True)), f"released {what}", noise=std
-    )
-    if plan.mechanism is None:
-        return Section("Noise against signal", text="No noise was added.", plot=plot)
-    length, alone = float(np.linalg.norm(values)), std * float(np.sqrt(len(values)))
-    return Section(
-        "Noise against signal",
-        text=f"The released {what} has length {length:.4g}; noise alone would have length about {alone:.4g}.",
-        header=("released", "entries", "noise, standard deviation", "moves an entry"),
-        rows=[
-            (
-                row["block"],
-                f"{row['entries']:,}",
-                f"{row['std']:.4g}",
-                hint(row["rows"]) if row["std"] else "public: no noise needed",
-            )
-            for row in plan.noise()
-        ],
-        plot=plot,
-    )
-
-
-def _made(plan: Plan, result: RunResult) -> list[tuple[str, str]]:
-    grid = f"on a 2^-{plan.lattice.bits} grid of the norm bound {plan.lattice.norm_bound:g}"
-    details = "".join(
-        f"; {key.replace('_', ' ')} {value:g}"
-        if isinstance(value, int | float)
-        else f"; {key.replace('_', ' ')} {value}"
-        for key, value in result.model.details.items()
-    )
-    statistic = plan.statistic
-    summed = f"{statistic.name}, {statistic.size:,} integers {grid}" if statistic is not None else "the learner's own"
-    return [
-        ("statistic", summed),
-        ("learner", plan.learner.name + details),
-        ("rows", f"{result.rows:,}" if result.rows is not None else "secret under this relation"),
-        ("domain", f"{plan.pipeline.domain.width} features, sha256 {plan.pipeline.domain.digest()[:16]}…"),
-        (
-            "seconds" if result.rows is not None else "seconds, at most",
-            ", ".join(f"{stage} {value:g}" for stage, value in _seconds(result).items()),
-        ),
-    ]
-
-
-def _seconds(result: RunResult) -> dict[str, float]:
-    return published_seconds(result.seconds, rows_public=result.rows is not None)

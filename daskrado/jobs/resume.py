@@ -10,13 +10,17 @@ from typing import Any
 
 from daskrado.cluster import ClusterConfig
 from daskrado.errors import LedgerError, UsageError
-from daskrado.jobs.kinds import job_of
+from daskrado.jobs.base import Job, perform
+from daskrado.jobs.kinds import KINDS, job_of
+from daskrado.jobs.load import job_class
 from daskrado.jobs.pipeline_job import PipelineJob, Progress
 from daskrado.lake.publish import check_free
 from daskrado.ledger.account import AGAIN, Account, guarded, lost
 from daskrado.ledger.config import default_ledger
 from daskrado.ledger.journal import Journal, entries_of, find_journal
 from daskrado.ledger.ledger import Ledger, State
+from daskrado.registry import kinds
+from daskrado.table.yaml_file import parse
 
 
 def resume(
@@ -44,11 +48,16 @@ def finish(
     ):
         assert account.journal is not None
         content = account.journal.content
-        job = job_of(content["kind"], content["pipeline"], str(account.journal.folder)).overridden(cluster, None)
-        _check_output(job.pipeline.output, account)
-        return job, job.result(
-            overwrite=account.overwrite, ledger_path=ledger.path, progress=progress, account=account
-        )
+        where = str(account.journal.folder)
+        if content["kind"] in KINDS or content["kind"] not in kinds(Job, "daskrado.jobs"):
+            old = job_of(content["kind"], content["pipeline"], where).overridden(cluster, None)
+            _check_output(old.pipeline.output, account)
+            return old, old.result(
+                overwrite=account.overwrite, ledger_path=ledger.path, progress=progress, account=account
+            )
+        job = parse(job_class(content["kind"]), content["pipeline"], where).with_changes(cluster=cluster)
+        _check_output(job.output, account)
+        return job, perform(job, overwrite=account.overwrite, ledger=ledger.path, progress=progress, account=account)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -72,13 +72,16 @@ def budget_facts(ledger: Ledger, grant: Grant) -> dict[str, Any]:
 class Clock:
     """Wall seconds of each stage, rounded so that they tell a person enough and nobody more."""
 
-    def __init__(self) -> None:
+    def __init__(self, begins: Callable[[str], None] | None = None) -> None:
         self.seconds: dict[str, float] = {}
+        self._begins = begins
 
     @contextlib.contextmanager
     def __call__(self, stage: str) -> Iterator[None]:
         """Time a block, and log that it begins."""
         _log.info("%s", stage)
+        if self._begins is not None:
+            self._begins(stage)
         start = time.perf_counter()
         try:
             yield

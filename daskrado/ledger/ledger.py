@@ -173,12 +173,12 @@ class Ledger:
             charged = self._charged(connection, dataset, _relation(relation))
         return compose(charged, limit.delta if limit else 0)
 
-    def after(self, dataset: str, relation: Relation | str, event: Event) -> Composition:
-        """What would be charged once ``event`` is added, at the delta of the limit."""
+    def after(self, dataset: str, relation: Relation | str, *events: Event) -> Composition:
+        """What would be charged once ``events`` are added, at the delta of the limit."""
         with ledger_file.reading(self._path, self._timeout) as connection:
             limit = self._limit(connection, _dataset(dataset), _relation(relation))
             charged = self._charged(connection, dataset, _relation(relation))
-        return compose([*charged, event], limit.delta if limit else 0)
+        return compose([*charged, *events], limit.delta if limit else 0)
 
     def remaining(self, dataset: str, relation: Relation | str) -> Remaining:
         """What one more event could use; zero when there is no limit."""

@@ -72,6 +72,8 @@ class RadoHeader(BaseModel):
 
 _PARTLY = ("randomised_response", "noisy_column")  # private for named columns; the others carry no noise
 
+RADO_STATISTICS = ("hadamard_rados", "balanced_rados", "uniform_rados")  # those whose release is a set of rados
+
 
 @dataclass(frozen=True)
 class RadoSet:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import daskrado
-from daskrado.jobs.page import Section, bars, render_page
+from daskrado.jobs.report import Section, bars, render_page
 from daskrado.privacy.accountant import event_to_json
 from daskrado.privacy.shares import GaussianShares
 from daskrado.table.yaml_file import write_text

@@ -16,7 +16,7 @@ from daskrado.privacy.relations import Relation
 
 
 @dataclass(frozen=True)
-class Facts:
+class PublicFacts:
     """What a learner may know before it reads a row. ``rows`` is public, or a public stand-in under add/remove.
 
     ``lattice_bits`` is the grid on which rows will be summed.
@@ -32,7 +32,7 @@ class Facts:
     lattice_bits: int = 20
 
 
-def reach(loss: Loss, facts: Facts) -> float:
+def reach(loss: Loss, facts: PublicFacts) -> float:
     """The farthest that one protected unit moves the sum of slope(y w.x) y x, at any w.
 
     *Sensitivity*: a row's term is at most L R long, so it is L R under add/remove and 2 L R when a row is replaced or
@@ -50,7 +50,7 @@ def reach(loss: Loss, facts: Facts) -> float:
     return per_row * facts.norm_bound * facts.rows_per_unit
 
 
-def output_scale(loss: Loss, ridge: float, facts: Facts, epsilon: float, tolerance: float) -> float:
+def output_scale(loss: Loss, ridge: float, facts: PublicFacts, epsilon: float, tolerance: float) -> float:
     """Scale of the L2-gamma noise on a minimiser that is known up to |grad J| <= tolerance.
 
     *Sensitivity*: J is ridge-strongly convex, so two minimisers are at most |change of grad J| / ridge <=
@@ -82,7 +82,7 @@ class ObjectiveNoise:
         return self.scale * far
 
 
-def _slack(loss: Loss, ridge: float, facts: Facts, budget: float, tight: bool) -> tuple[float, float]:
+def _slack(loss: Loss, ridge: float, facts: PublicFacts, budget: float, tight: bool) -> tuple[float, float]:
     """(slack, extra ridge): how much of epsilon the change of volume b -> w can take.
 
     *Proof*: the densities of the minimiser on two neighbours differ by the density of b and by det(A + E)/det(A),
@@ -105,7 +105,9 @@ def _slack(loss: Loss, ridge: float, facts: Facts, budget: float, tight: bool) -
     return budget / 2, curve / math.expm1(budget / (2 * times)) - ridge
 
 
-def objective_gamma(loss: Loss, ridge: float, facts: Facts, epsilon: float, *, tight: bool = False) -> ObjectiveNoise:
+def objective_gamma(
+    loss: Loss, ridge: float, facts: PublicFacts, epsilon: float, *, tight: bool = False
+) -> ObjectiveNoise:
     """Pure objective perturbation: b has density prop. to exp(-|b| / scale), scale = reach / (epsilon - slack).
 
     If the slack would take more than half of epsilon, the ridge is raised until it takes just half. The rule depends
@@ -125,7 +127,7 @@ def objective_gamma(loss: Loss, ridge: float, facts: Facts, epsilon: float, *, t
 
 
 def objective_gaussian(
-    loss: Loss, ridge: float, facts: Facts, epsilon: float, delta: float, *, tight: bool = False
+    loss: Loss, ridge: float, facts: PublicFacts, epsilon: float, delta: float, *, tight: bool = False
 ) -> ObjectiveNoise:
     """(epsilon, delta) objective perturbation: b has independent normal coordinates of standard deviation sigma.
 

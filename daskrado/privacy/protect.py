@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from pydantic import Field, field_validator, model_validator
 
 from daskrado.privacy.events import MAX_DELTA, MAX_EPSILON, MIN_DELTA, MIN_EPSILON
@@ -23,6 +25,11 @@ class Protect(Frozen):
             raise ValueError("feature names the protected boolean column under feature_flip, and only then")
         return self
 
+    @property
+    def owned(self) -> str:
+        """The assumption that nothing here enforces."""
+        return f"a protected unit ({self.unit}) has at most {self.rows_per_unit} row(s) in the lake"
+
 
 class Budget(Frozen):
     """The guarantee asked for; delta 0 asks for a pure one."""
@@ -36,3 +43,26 @@ class Budget(Frozen):
         if 0 < delta < MIN_DELTA:
             raise ValueError(f"must be 0, or from {float(MIN_DELTA):g} to {float(MAX_DELTA):g}, got {delta}")
         return delta
+
+
+@dataclass(frozen=True)
+class Private:
+    """A job that protects somebody, at a price."""
+
+    protect: Protect
+    budget: Budget
+
+    @property
+    def rows_public(self) -> bool:
+        """Whether the relation leaves the number of rows public."""
+        return self.protect.relation.rows_public
+
+
+@dataclass(frozen=True)
+class NotPrivate:
+    """A job that protects nobody, and says so."""
+
+    rows_public = True
+
+
+Privacy = Private | NotPrivate

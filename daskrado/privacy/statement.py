@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from fractions import Fraction
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from daskrado.privacy.accountant import ApproximateEvent, Event, compose, exact
+from daskrado.privacy.protect import Budget, Protect
 from daskrado.privacy.relations import Relation
 
+DOMAIN_IS_PUBLIC = "the Domain (bounds, categories, norm bound) was not chosen by looking at this lake's rows"
 NOT_PRIVATE = "NOT PRIVATE: no noise was added; this object is not differentially private"
 
 
@@ -93,6 +98,46 @@ class PrivacyStatement(BaseModel):
         assert self.relation is not None
         guarantee = f"epsilon = {self.epsilon:g}" + (f", delta = {self.delta:g}" if self.delta else "")
         return f"Differentially private for {self.unit} ({self.relation.meaning(self.rows_per_unit)}): {guarantee}."
+
+    @classmethod
+    def of(
+        cls,
+        events: Event | Sequence[Event],
+        protect: Protect,
+        asked: Budget,
+        *,
+        mechanism: str,
+        theorem: str,
+        assumptions: Sequence[str] = (),
+        accountant: str | None = None,
+    ) -> PrivacyStatement:
+        """The only way to a private statement: what the charged events cost together, and whom they protect.
+
+        Epsilon and delta are computed from the events; ``accountant`` may say more on how, never how much. Raises
+        where the events cost more than was ``asked`` for, so that nothing is published with less than its cost.
+        """
+        charged = [*events] if isinstance(events, Sequence) else [events]
+        total = compose(charged, asked.delta)
+        limit = exact(asked.epsilon, "epsilon")
+        if not total.epsilon <= limit * (1 + Fraction(1, 10**9)):  # a calibration is rounded, by far less than that
+            cost = " and ".join(dict.fromkeys(map(str, charged)))
+            raise ValueError(
+                f"{cost} costs epsilon {float(total.epsilon):g} at delta {asked.delta:g}, which is more than the "
+                f"epsilon {asked.epsilon:g} that was asked for"
+            )
+        own = sum((event.delta for event in charged if isinstance(event, ApproximateEvent)), Fraction(0))
+        return cls(
+            private=True,
+            relation=protect.relation,
+            unit=protect.unit,
+            rows_per_unit=protect.rows_per_unit,
+            epsilon=float(min(total.epsilon, limit)),
+            delta=float(own if total.method == "basic" else total.delta),
+            mechanism=mechanism,
+            theorem=theorem,
+            accountant=accountant or total.method,
+            assumptions=tuple(assumptions),
+        )
 
     @classmethod
     def marginal_only(cls, facts: MarginalFacts) -> PrivacyStatement:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NoReturn
 
@@ -134,6 +135,7 @@ class Statistic(Additive):
     """A sum over rows. ``merge`` is integer addition, so any partitioning and any order give the same bits."""
 
     default_bits: ClassVar[int] = 20
+    hidden: ClassVar[frozenset[str]] = frozenset({"width"})  # fields that follow from the Domain: no file has them
 
     @property
     @abstractmethod
@@ -165,9 +167,24 @@ class Statistic(Additive):
             at += block.size
         return parts
 
+    def headline(self, values: Mapping[str, NDArray[np.float64]], noise_std: Mapping[str, float]) -> Headline:
+        """What a report shows of a release of this statistic: the mean operator, or else the first block."""
+        first = "mean" if "mean" in values else self.blocks[0].name
+        what = "mean operator" if first == "mean" else first.replace("_", " ")
+        return Headline(what, np.asarray(values[first]).ravel(), noise_std[first])
+
     def unsupported(self, relation: Relation) -> NoReturn:
         """Refuse a relation for which no sensitivity has been derived."""
         raise UsageError(f"statistic {self.name} has no derived sensitivity under {relation}")
+
+
+@dataclass(frozen=True)
+class Headline:
+    """Released values that a report sets against the noise on them."""
+
+    what: str
+    values: NDArray[np.float64]
+    std: float
 
 
 class Summary:

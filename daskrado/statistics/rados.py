@@ -11,19 +11,25 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from daskrado.errors import UsageError
 from daskrado.privacy.relations import Relation, Sensitivity
-from daskrado.statistics.base import Block, IntVector, Rows, Statistic, integers
+from daskrado.statistics.base import Block, Headline, IntVector, Rows, Statistic, integers
 from daskrado.table import inner_loops as loops
 from daskrado.table.lattice import Lattice
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+Count = Annotated[int, Field(ge=2, le=1 << 16)]
+Seed = Annotated[
+    int | None, Field(ge=0)
+]  # makes signatures public and repeatable, else their key is secret and fresh
 _DENSE_CELLS = 1 << 22  # signature cells held at once by the dense kinds
 
 
@@ -65,9 +71,17 @@ class RadoRows(Statistic):
         """One coordinate of one row."""
         return 1 << lattice.bits
 
+    def headline(self, values: Mapping[str, NDArray[np.float64]], noise_std: Mapping[str, float]) -> Headline:
+        """The mean of the rados."""
+        rados = values["rados"]
+        return Headline("mean of the rados", rados.mean(axis=0), noise_std["rados"] / math.sqrt(len(rados)))
+
 
 @dataclass(frozen=True)
 class _DenseRados(RadoRows):
+    count: Count = 256
+    seed: Seed = None
+
     needs_seeds: ClassVar[bool] = True
 
     @abstractmethod
@@ -173,8 +187,9 @@ class HadamardRados(Statistic):
         Ours: a CountSketch (Charikar, Chen and Farach-Colton 2002) read as Rademacher observations.
     """
 
-    count: int
+    count: Count = 256
     bucket_zero: bool = False
+    seed: Seed = None
 
     name: ClassVar[str] = "hadamard_rados"
     needs_seeds: ClassVar[bool] = True
@@ -200,6 +215,10 @@ class HadamardRados(Statistic):
         cells += sign
         cells += np.uint64(first)
         return cells.view(np.int64)
+
+    def headline(self, values: Mapping[str, NDArray[np.float64]], noise_std: Mapping[str, float]) -> Headline:
+        """Bucket 0 of the sketch is the mean operator."""
+        return Headline("mean operator (bucket 0 of the sketch)", values["sketch"][:, 0], noise_std["sketch"])
 
     def partial(self, rows: Rows) -> IntVector:
         """One scatter-add per row, on whole numbers."""

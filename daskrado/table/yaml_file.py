@@ -28,12 +28,35 @@ class Frozen(BaseModel):
     @classmethod
     def _no_truth_for_a_number(cls, content: Any) -> Any:
         """YAML's yes, on and true are not numbers."""
-        for name, field in cls.model_fields.items():
-            given = content.get(name) if isinstance(content, Mapping) else None
-            for item in given if isinstance(given, list | tuple) else [given]:
-                if isinstance(item, bool) and _numbers_only(field.annotation):
-                    raise ValueError(f"{name} must be a number, got {item}")
+        if isinstance(content, Mapping):
+            no_truth_for_a_number(content, {name: field.annotation for name, field in cls.model_fields.items()})
         return content
+
+
+class NestedMistakes(ValueError):
+    """Mistakes inside a value that was validated by itself, each with its own key: ``rounds: must be ...``."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        super().__init__("; ".join(texts))
+        self.texts = tuple(texts)
+
+    @classmethod
+    def of(cls, error: ValidationError, content: Any) -> NestedMistakes:
+        """The mistakes that pydantic found in ``content``."""
+        return cls(list(_explained(error.errors(), content)))
+
+    def under(self, key: str) -> Iterator[str]:
+        """The same below the key that holds the value."""
+        for text in self.texts:
+            yield f"{key}: {text.removeprefix('file: ')}" if text.startswith("file: ") else f"{key}.{text}"
+
+
+def no_truth_for_a_number(content: Mapping[str, Any], annotations: Mapping[str, Any]) -> None:
+    """Refuse YAML's yes, on and true where a number is meant."""
+    for name, given in content.items():
+        for item in given if isinstance(given, list | tuple) else [given]:
+            if isinstance(item, bool) and name in annotations and _numbers_only(annotations[name]):
+                raise ValueError(f"{name} must be a number, got {item}")
 
 
 def _numbers_only(annotation: Any) -> bool:
@@ -112,7 +135,9 @@ def _explained(problems: Sequence[Any], content: Any) -> Iterator[str]:
     allowed: dict[tuple[str, str], list[str]] = {}
     for problem, place in zip(problems, places, strict=True):
         key, at_branch = _key(problem, content)
-        if not (at_branch and problem["type"].endswith("_type")):
+        if isinstance(problem.get("ctx", {}).get("error"), NestedMistakes):
+            yield from problem["ctx"]["error"].under(key)
+        elif not (at_branch and problem["type"].endswith("_type")):
             yield _explain(problem, key)
         elif not any(other[: len(place) - 1] == place[:-1] and len(other) > len(place) for other in places):
             kind = problem["msg"].removeprefix("Input should be ")

@@ -27,7 +27,7 @@ from daskrado.learners.on_passes.iterative import Session
 from daskrado.learners.on_passes.solver import Objective, minimise
 from daskrado.losses.margin import Huber, Logistic, Loss
 from daskrado.privacy.noise import exponential_choice
-from daskrado.privacy.perturbation import Facts
+from daskrado.privacy.perturbation import PublicFacts
 from daskrado.privacy.relations import Relation
 from daskrado.statistics.risk import Mistakes
 from daskrado.table.domain import Domain
@@ -103,7 +103,7 @@ def errors(test: Passes, models: list[np.ndarray]) -> np.ndarray:
 
 
 def one_row(
-    train: Passes, test: Passes, loss: Loss, ridge: float, facts: Facts, runs: int, outputs: int
+    train: Passes, test: Passes, loss: Loss, ridge: float, facts: PublicFacts, runs: int, outputs: int
 ) -> dict[str, list[float]]:
     """Errors of the three learners at one Lambda and one fold."""
     session = Session(train, lambda: None)
@@ -128,7 +128,7 @@ def run_table(name: str, options: argparse.Namespace) -> dict[str, Any]:
         loss: {kind: [[] for _ in grid] for kind in ("non_private", "output", "objective")} for loss in LOSSES
     }
     for fold, (train, test, rows) in enumerate(folds(table, domain, options.folds)):
-        facts = Facts(rows, domain.width, domain.norm_bound, Relation.REPLACE_ONE, options.epsilon)
+        facts = PublicFacts(rows, domain.width, domain.norm_bound, Relation.REPLACE_ONE, options.epsilon)
         for loss_name, loss in LOSSES.items():
             for at, power in enumerate(grid):
                 row = one_row(train, test, loss, 10.0**power, facts, options.runs, options.output_runs)
@@ -177,7 +177,7 @@ def run_curves(name: str, options: argparse.Namespace) -> dict[str, Any]:
             bare = minimise(Objective(loss, floor, rows), train, 1e-6)
             plain.append(float(errors(test, [bare.weights])[0]))
             for at, epsilon in enumerate(epsilons):
-                facts = Facts(rows, domain.width, domain.norm_bound, Relation.REPLACE_ONE, epsilon)
+                facts = PublicFacts(rows, domain.width, domain.norm_bound, Relation.REPLACE_ONE, epsilon)
                 out = [OutputPerturbation(loss, best["output"]).release(solved, facts).weights for _ in range(20)]
                 obj = [
                     ObjectivePerturbation(loss, best["objective"], "gamma").learn(session, facts).weights
@@ -209,7 +209,7 @@ def run_learning(options: argparse.Namespace) -> dict[str, Any]:
         for epsilon in (0.01, 0.05):
             lines: dict[str, list[float]] = {"output": [], "objective": []}
             for size in sizes:
-                facts = Facts(size, domain.width, 1.0, Relation.REPLACE_ONE, epsilon)
+                facts = PublicFacts(size, domain.width, 1.0, Relation.REPLACE_ONE, epsilon)
                 models: dict[str, list[list[np.ndarray]]] = {"output": [], "objective": []}  # by ridge, then by draw
                 for place, ridge in enumerate(ridges):
                     part = rest.iloc[place * size : (place + 1) * size]

@@ -26,7 +26,7 @@ from daskrado.learners.on_passes.erm import ObjectivePerturbation, OutputPerturb
 from daskrado.learners.on_passes.gradient import PrivateGradient
 from daskrado.learners.on_passes.iterative import IterativeLearner, Session
 from daskrado.losses.margin import Huber
-from daskrado.privacy.perturbation import Facts
+from daskrado.privacy.perturbation import PublicFacts
 from daskrado.privacy.relations import Relation
 from daskrado.table.domain import Domain
 
@@ -115,7 +115,7 @@ def measure(
     train, test, rows = next(folds(table, domain, 1, of=5))
     found = []
     for epsilon in EPSILONS:
-        facts = Facts(rows, domain.width, domain.norm_bound, Relation.ADD_REMOVE, epsilon, delta)
+        facts = PublicFacts(rows, domain.width, domain.norm_bound, Relation.ADD_REMOVE, epsilon, delta)
         models = [learner.learn(Session(train, lambda: None), facts).weights for _ in range(runs)]
         found.append(round(float(errors(test, models).mean()), 4))
     return found

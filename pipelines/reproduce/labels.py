@@ -27,7 +27,7 @@ from daskrado.losses.margin import Logistic
 from daskrado.privacy.gamma import l2_gamma
 from daskrado.privacy.local import BinaryResponse
 from daskrado.privacy.mechanisms import Target, mechanism
-from daskrado.privacy.perturbation import Facts, objective_gamma
+from daskrado.privacy.perturbation import PublicFacts, objective_gamma
 from daskrado.privacy.relations import Relation
 from daskrado.statistics.label_means import LabelMeans
 from daskrado.table.lattice import Lattice
@@ -99,7 +99,7 @@ def _randomised(train: label_data.DataSet, epsilon: float) -> np.ndarray:
 def _tilted(train: label_data.DataSet, oracle: np.ndarray, epsilon: float) -> np.ndarray:
     """Chaudhuri et al.'s algorithm 2: b.w/m in the objective is a tilt of the mean operator by -2 b / m."""
     m, d = train.steps.shape
-    facts = Facts(m, d, 1.0, Relation.REPLACE_ONE, epsilon)
+    facts = PublicFacts(m, d, 1.0, Relation.REPLACE_ONE, epsilon)
     noise = objective_gamma(LOSS, 2 * STRENGTH, facts, epsilon)
     tilt = oracle - 2 * l2_gamma(d, noise.scale) / m
     return weights_of(train, tilt, STRENGTH + noise.extra / 2)

@@ -32,7 +32,7 @@ from daskrado.learners.on_passes.gradient import PrivateGradient
 from daskrado.learners.on_passes.iterative import Session
 from daskrado.losses.margin import Huber, Logistic, Loss
 from daskrado.privacy.accountant import zcdp_rho
-from daskrado.privacy.perturbation import Facts
+from daskrado.privacy.perturbation import PublicFacts
 from daskrado.privacy.relations import Relation
 from daskrado.table.domain import Domain
 
@@ -79,7 +79,7 @@ def run(name: str, epsilons: list[float], options: argparse.Namespace) -> dict[s
     train, test, rows = next(folds(table, domain, 1))
     found: dict[str, Any] = {"rows": rows, "features": domain.width}
     for epsilon in epsilons:
-        facts = Facts(rows, domain.width, 1.0, Relation.ADD_REMOVE, epsilon, DELTA)
+        facts = PublicFacts(rows, domain.width, 1.0, Relation.ADD_REMOVE, epsilon, DELTA)
         session = Session(train, lambda: None)
         plain = errors(test, [PrivateGradient().learn(session, facts).weights for _ in range(options.runs)]).mean()
         tried = {}

@@ -34,7 +34,7 @@ from daskrado.learners.on_passes.erm import ObjectivePerturbation, OutputPerturb
 from daskrado.learners.on_passes.gradient import PrivateGradient
 from daskrado.learners.on_passes.iterative import IterativeLearner, Session
 from daskrado.losses.margin import Huber
-from daskrado.privacy.perturbation import Facts
+from daskrado.privacy.perturbation import PublicFacts
 from daskrado.privacy.relations import Relation
 from daskrado.table.domain import Domain, NumericColumn
 from daskrado.table.encoding import encode_table
@@ -140,7 +140,7 @@ def ours(
     learner: IterativeLearner, delta: float, train: Passes, rows: int, epsilon: float, relation: Relation
 ) -> Any:
     """Weights, or None where the public rule refuses the budget."""
-    facts = Facts(rows, train.domain.width, train.domain.norm_bound, relation, epsilon, delta)
+    facts = PublicFacts(rows, train.domain.width, train.domain.norm_bound, relation, epsilon, delta)
     try:
         learner.guarantee(facts)
     except UsageError as error:

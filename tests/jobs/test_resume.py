@@ -18,8 +18,8 @@ import pytest
 
 from daskrado.cli.main import main
 from daskrado.errors import DataError, LedgerError, UsageError
+from daskrado.jobs.old_show import ledger_lines
 from daskrado.jobs.resume import resume
-from daskrado.jobs.show import ledger_lines
 from daskrado.lake.make import make_lake
 from daskrado.ledger.ledger import Ledger
 from daskrado.models.linear import LinearModel

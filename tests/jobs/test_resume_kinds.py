@@ -15,8 +15,8 @@ import yaml
 from daskrado.engines.answers import GaussianVotes
 from daskrado.errors import LedgerError, UsageError
 from daskrado.jobs.kinds import load_job
+from daskrado.jobs.old_show import ledger_lines
 from daskrado.jobs.resume import resume
-from daskrado.jobs.show import ledger_lines
 from daskrado.lake.make import make_lake
 from daskrado.ledger.journal import LOST, Journal, unfinished
 from daskrado.ledger.ledger import Ledger

@@ -23,7 +23,7 @@ import pytest
 import daskrado
 from daskrado.cluster import ClusterConfig
 from daskrado.errors import BudgetError, DataError, UsageError
-from daskrado.jobs.report import signal_and_noise
+from daskrado.jobs.old_report import signal_and_noise
 from daskrado.lake.make import make_lake
 from daskrado.lake.score import score
 from daskrado.ledger.ledger import Ledger

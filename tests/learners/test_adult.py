@@ -14,7 +14,7 @@ import pytest
 from daskrado.learners.on_passes.gradient import PrivateGradient
 from daskrado.learners.on_passes.iterative import Session
 from daskrado.losses.margin import Huber, Logistic
-from daskrado.privacy.perturbation import Facts
+from daskrado.privacy.perturbation import PublicFacts
 from daskrado.privacy.relations import Relation
 
 
@@ -42,7 +42,7 @@ def fold(script: ModuleType) -> Any:
 def test_table_one_at_the_papers_best_regularisations(script: ModuleType, fold: Any) -> None:
     """Non-private 0.1533 / 0.1521 and best objective perturbation 0.2161 / 0.2046, within 0.02 on a single fold."""
     train, test, rows = fold
-    facts = Facts(rows, 105, 1.0, Relation.REPLACE_ONE, 0.1)
+    facts = PublicFacts(rows, 105, 1.0, Relation.REPLACE_ONE, 0.1)
     for loss, bare, tilted, output in ((Logistic(), 0.1533, 0.2161, 0.2395), (Huber(0.5), 0.1521, 0.2046, 0.2376)):
         low = script.one_row(train, test, loss, 1e-7, facts, 0, 1)
         assert low["non_private"][0] == pytest.approx(bare, abs=0.01)
@@ -56,7 +56,7 @@ def test_table_one_at_the_papers_best_regularisations(script: ModuleType, fold: 
 
 def gradient_error(script: ModuleType, parts: Any, runs: int = 2) -> float:
     train, test, rows = parts
-    facts = Facts(rows, train.domain.width, 1.0, Relation.ADD_REMOVE, 0.1, 1e-6)
+    facts = PublicFacts(rows, train.domain.width, 1.0, Relation.ADD_REMOVE, 0.1, 1e-6)
     models = [PrivateGradient().learn(Session(train, lambda: None), facts).weights for _ in range(runs)]
     return float(np.mean(script.errors(test, models)))
 

@@ -28,7 +28,7 @@ from daskrado.learners.on_passes.gradient import PrivateGradient
 from daskrado.learners.on_passes.iterative import IterativeLearner, Learned, Session
 from daskrado.losses.margin import Logistic
 from daskrado.privacy import gamma
-from daskrado.privacy.perturbation import Facts
+from daskrado.privacy.perturbation import PublicFacts
 from daskrado.privacy.relations import Relation
 from daskrado.statistics.base import Rows
 from daskrado.statistics.slopes import SlopeSum
@@ -87,17 +87,17 @@ def opened() -> Iterator[dict[float, Passes]]:
         manager.__exit__(None, None, None)
 
 
-def facts_of(bound: float, relation: Relation, unit: int, epsilon: float = 2.0, delta: float = 0.0) -> Facts:
+def facts_of(bound: float, relation: Relation, unit: int, epsilon: float = 2.0, delta: float = 0.0) -> PublicFacts:
     rows = GUESS if relation is Relation.ADD_REMOVE else TRUE
-    return Facts(rows, WIDTH, bound, relation, epsilon, delta, unit)
+    return PublicFacts(rows, WIDTH, bound, relation, epsilon, delta, unit)
 
 
-def far(facts: Facts) -> float:
+def far(facts: PublicFacts) -> float:
     """How far a unit moves the sum of gradients, slopes at most 1: R, 2 R where rows are replaced; k times."""
     return (1 if facts.relation is Relation.ADD_REMOVE else 2) * facts.norm_bound * facts.rows_per_unit
 
 
-def draws(learner: IterativeLearner, passes: Passes, facts: Facts, repeats: int) -> tuple[Drawn, Learned]:
+def draws(learner: IterativeLearner, passes: Passes, facts: PublicFacts, repeats: int) -> tuple[Drawn, Learned]:
     """One whole fit; each of its draws as (what was gathered, that many draws around it)."""
     seen: Drawn = []
 
@@ -140,7 +140,7 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
     return float(norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu))
 
 
-def slack_and_extra(ridge: float, facts: Facts, epsilon: float) -> tuple[float, float]:
+def slack_and_extra(ridge: float, facts: PublicFacts, epsilon: float) -> tuple[float, float]:
     """S16's rule: what the change of volume takes off epsilon, and the ridge that is added where that is too much."""
     times = facts.rows_per_unit * (1 if facts.relation is Relation.ADD_REMOVE else 2)
     curve = 0.25 * facts.norm_bound**2 / facts.rows
@@ -150,7 +150,7 @@ def slack_and_extra(ridge: float, facts: Facts, epsilon: float) -> tuple[float, 
     return epsilon / 2, curve / (math.exp(epsilon / (2 * times)) - 1) - ridge
 
 
-def assert_s17(drawn: Drawn, ridge: float, tolerance: float, facts: Facts) -> None:
+def assert_s17(drawn: Drawn, ridge: float, tolerance: float, facts: PublicFacts) -> None:
     """The second draw: scale 2 r / e2, r = g / ridge and the half step by which a weight is rounded."""
     (_, tilts), (found, weights) = drawn
     left = slope_of_logistic(found.weights, facts.norm_bound, facts.rows) + ridge * found.weights + tilts[-1]

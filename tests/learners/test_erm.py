@@ -28,7 +28,7 @@ from daskrado.learners.on_passes.tuning import Tuning
 from daskrado.ledger.ledger import Ledger, State
 from daskrado.losses.margin import Huber, Logistic, Square
 from daskrado.privacy.accountant import ApproximateEvent, GaussianEvent, PureEvent, gaussian_mu
-from daskrado.privacy.perturbation import Facts, output_scale
+from daskrado.privacy.perturbation import PublicFacts, output_scale
 from daskrado.privacy.relations import Relation
 from daskrado.table.domain import Domain
 from daskrado.table.lattice import Lattice
@@ -37,8 +37,8 @@ Clinic = Callable[..., tuple[Path, Domain]]
 PRIVATE = {"relation": "replace_one", "first_limit": (30, 1e-3)}
 
 
-def facts_of(domain: Domain, rows: int, epsilon: float = 1.0, delta: float = 0.0) -> Facts:
-    return Facts(rows, domain.width, domain.norm_bound, Relation.REPLACE_ONE, epsilon, delta)
+def facts_of(domain: Domain, rows: int, epsilon: float = 1.0, delta: float = 0.0) -> PublicFacts:
+    return PublicFacts(rows, domain.width, domain.norm_bound, Relation.REPLACE_ONE, epsilon, delta)
 
 
 def session(path: Path, domain: Domain) -> Any:
@@ -132,8 +132,8 @@ def test_a_private_minimiser_is_always_certified(clinic: Clinic, monkeypatch: py
 def test_output_noise_that_cannot_be_drawn_is_refused_before_it_is_paid_for() -> None:
     """At a tiny epsilon the noise spans more steps of its grid than the sampler has room for."""
     with pytest.raises(UsageError, match=r"above 0 and below 2\^52 grid steps"):
-        OutputPerturbation().guarantee(Facts(10**12, 9, 1.0, Relation.ADD_REMOVE, 1e-9))
-    assert OutputPerturbation().guarantee(Facts(10**4, 9, 1.0, Relation.ADD_REMOVE, 1.0)).delta == 0
+        OutputPerturbation().guarantee(PublicFacts(10**12, 9, 1.0, Relation.ADD_REMOVE, 1e-9))
+    assert OutputPerturbation().guarantee(PublicFacts(10**4, 9, 1.0, Relation.ADD_REMOVE, 1.0)).delta == 0
 
 
 @pytest.mark.parametrize("kind", ["output_perturbation", "objective_perturbation", "gradient"])
@@ -212,7 +212,7 @@ def test_gradient_tells_neighbours_apart_no_better_than_it_says(clinic: Clinic) 
     from daskrado.privacy.noise import discrete_gaussian
 
     epsilon, delta, runs = 1.0, 1e-2, 3000
-    facts = Facts(10, 1, 1.0, Relation.REPLACE_ONE, epsilon, delta)
+    facts = PublicFacts(10, 1, 1.0, Relation.REPLACE_ONE, epsilon, delta)
     noise = PrivateGradient(steps=1).schedule(facts).noise
     unit = 2.0**-36
     outcomes = []
@@ -291,7 +291,7 @@ def test_square_loss_is_refused_where_it_is_built() -> None:
     with pytest.raises(UsageError, match="no bound on its slope"):
         PrivateGradient(Square())
     with pytest.raises(UsageError, match="adds no noise"):
-        Erm().guarantee(Facts(10, 2, 1.0, Relation.REPLACE_ONE, 1.0))
+        Erm().guarantee(PublicFacts(10, 2, 1.0, Relation.REPLACE_ONE, 1.0))
     assert Tuning((OutputPerturbation(Huber()), ObjectivePerturbation(Huber()))).name == "tuning"
 
 

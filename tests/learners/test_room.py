@@ -21,7 +21,7 @@ from daskrado.ledger.ledger import Ledger
 from daskrado.losses.margin import Huber, SmoothHinge
 from daskrado.privacy.accountant import gaussian_sigma
 from daskrado.privacy.noise import MAX_SCALE
-from daskrado.privacy.perturbation import Facts
+from daskrado.privacy.perturbation import PublicFacts
 from daskrado.privacy.relations import Relation
 from daskrado.table.domain import Domain
 
@@ -32,7 +32,7 @@ DOMAIN = Domain.model_validate(
         "columns": {"x": {"kind": "numeric", "lower": -1, "upper": 1}},
     }
 )
-SCARCE = Facts(10**8, 3, 1.0, Relation.ADD_REMOVE, 0.001, 1e-9)  # noise of some 10^5 rows on each sum
+SCARCE = PublicFacts(10**8, 3, 1.0, Relation.ADD_REMOVE, 0.001, 1e-9)  # noise of some 10^5 rows on each sum
 
 
 def lake() -> pd.DataFrame:
@@ -138,13 +138,13 @@ def test_what_is_allowed_at_the_ends_of_a_range_runs(learner: dict[str, Any]) ->
 
 def test_pure_learners_are_held_against_the_noise_that_they_draw() -> None:
     """100 features: L2-gamma noise is d / epsilon long, Gaussian noise sqrt(d) sigma, which is less; at 3 more."""
-    wide = Facts(20_000, 100, 1.0, Relation.REPLACE_ONE, 0.008, 1e-3)
+    wide = PublicFacts(20_000, 100, 1.0, Relation.REPLACE_ONE, 0.008, 1e-3)
     sigma = gaussian_sigma(0.008, 1e-3)
     assert noise_to_signal(wide) == pytest.approx(2 * 10 * sigma / 20_000)
     assert noise_to_signal(replace(wide, delta=0.0)) == pytest.approx(2 * 100 / 0.008 / 20_000)
     assert noise_to_signal(wide) < 1 < noise_to_signal(replace(wide, delta=0.0))
     assert [one.name for _, one in Auto().ranked(wide)] == ["gradient", "objective_perturbation"]
-    narrow = Facts(20_000, 2, 1.0, Relation.REPLACE_ONE, 0.0003, 1e-12)
+    narrow = PublicFacts(20_000, 2, 1.0, Relation.REPLACE_ONE, 0.0003, 1e-12)
     assert noise_to_signal(narrow) == noise_to_signal(replace(narrow, delta=0.0)) < 1
     OutputPerturbation().guarantee(narrow)
     with pytest.raises(UsageError, match="too small"):

@@ -19,7 +19,7 @@ from daskrado.learners.on_passes.erm import Erm
 from daskrado.learners.on_passes.iterative import Session
 from daskrado.learners.on_passes.solver import Objective, Solution, certifiable, minimise, rounding
 from daskrado.losses.margin import Huber, Logistic, Loss, SmoothHinge, Square
-from daskrado.privacy.perturbation import Facts
+from daskrado.privacy.perturbation import PublicFacts
 from daskrado.privacy.relations import Relation
 from daskrado.table.domain import Domain
 from daskrado.table.encoding import encode_table
@@ -115,7 +115,7 @@ def test_the_baseline_agrees_with_scikit_learn_where_weights_are_long(separable:
     if separable:
         table["y"] = table["x0"] > 0
     with open_passes(open_lake(table, domain), domain, Lattice(1.3)) as passes:
-        facts = Facts(len(table), domain.width, 1.3, Relation.REPLACE_ONE, 1.0)
+        facts = PublicFacts(len(table), domain.width, 1.3, Relation.REPLACE_ONE, 1.0)
         found = Erm(Logistic(), ridge).learn(Session(passes, lambda: None), facts)
     x, y = encoded(table, domain)
     peer = LogisticRegression(C=1 / (len(table) * ridge), fit_intercept=False, tol=1e-14, solver="newton-cholesky")

@@ -27,7 +27,7 @@ from daskrado.learners.on_passes.iterative import Guarantee, Learned, Session, n
 from daskrado.learners.on_passes.tuning import PublicTuning, Tuning
 from daskrado.ledger.ledger import Ledger
 from daskrado.privacy.accountant import ApproximateEvent, PureEvent
-from daskrado.privacy.perturbation import Facts
+from daskrado.privacy.perturbation import PublicFacts
 from daskrado.privacy.relations import Relation
 from daskrado.statistics.base import Additive, Summary
 from daskrado.statistics.risk import Mistakes
@@ -53,22 +53,22 @@ class Fixed:
 
     weights: tuple[float, ...]
     delta: float = 0.0
-    given: list[tuple[Share | None, Facts]] = field(default_factory=list)
+    given: list[tuple[Share | None, PublicFacts]] = field(default_factory=list)
 
     name: ClassVar[str] = "fixed"
     seeded: ClassVar[bool] = False
 
-    def guarantee(self, facts: Facts) -> Guarantee:
+    def guarantee(self, facts: PublicFacts) -> Guarantee:
         event = ApproximateEvent(facts.epsilon, self.delta) if self.delta else PureEvent(facts.epsilon)
         return Guarantee(event, self.delta, "fixed", "none needed")
 
-    def forecast(self, facts: Facts) -> Iterator[tuple[str, str]]:
+    def forecast(self, facts: PublicFacts) -> Iterator[tuple[str, str]]:
         yield "fixed", "weights"
 
-    def excess(self, facts: Facts) -> float:
+    def excess(self, facts: PublicFacts) -> float:
         return 0.0
 
-    def learn(self, session: Session, facts: Facts) -> Learned:
+    def learn(self, session: Session, facts: PublicFacts) -> Learned:
         self.given.append((session.share, facts))
         return Learned(np.array(self.weights), {})
 
@@ -90,7 +90,7 @@ def test_the_choice_follows_the_exponential_law() -> None:
     """P(i) proportional to exp(-epsilon mistakes_i / 2), from mistakes counted by hand on the last part."""
     table, domain = line(40)
     grid = tuple(Fixed((1.0, cut)) for cut in (0.0, 0.15, -0.3))
-    facts = Facts(40, 2, 1.5, Relation.REPLACE_ONE, 0.8)
+    facts = PublicFacts(40, 2, 1.5, Relation.REPLACE_ONE, 0.8)
     with open_passes(
         open_lake(table, domain), domain, Lattice(1.5), seeded=True, key=SignatureKey.from_seed(0)
     ) as passes:
@@ -208,7 +208,7 @@ def test_a_trial_on_public_rows_has_the_noise_to_signal_of_the_private_fit(
     epsilon, delta, scaled = budget
     private, domain = line(10_000)
     grid = (Fixed((1.0, 0.0)), Fixed((1.0, 0.5)))
-    facts = Facts(10_000, 2, 1.5, Relation.REPLACE_ONE, epsilon, delta)
+    facts = PublicFacts(10_000, 2, 1.5, Relation.REPLACE_ONE, epsilon, delta)
     with open_passes(open_lake(private, domain), domain, Lattice(1.5), seeded=False) as passes:
         PublicTuning(grid, line(100)[0]).learn(Session(passes, lambda: None), facts)
     trial = replace(facts, rows=50, epsilon=pytest.approx(scaled))
@@ -222,7 +222,7 @@ def test_a_refusal_names_the_largest_grid_that_would_do() -> None:
     """Against a search through all sizes of grids, among them spreads that are whole numbers of rows."""
     draw, named = np.random.default_rng(3), 0
     for _ in range(300):
-        facts = Facts(
+        facts = PublicFacts(
             int(draw.integers(50, 5000)),
             int(draw.integers(2, 50)),
             1.0,
@@ -318,7 +318,7 @@ def test_part_sizes_are_counted_only_where_the_number_of_rows_is_public(
 ) -> None:
     table, domain = line(400)
     grid = tuple(Fixed((1.0, cut)) for cut in (0.0, 0.2, 0.4))
-    facts = Facts(1000, 2, 1.5, relation, 2.0, 1e-6)  # 1000 is a guess under add/remove, and a wrong one
+    facts = PublicFacts(1000, 2, 1.5, relation, 2.0, 1e-6)  # 1000 is a guess under add/remove, and a wrong one
     with open_passes(
         open_lake(table, domain), domain, Lattice(1.5), seeded=True, key=SignatureKey.from_seed(0)
     ) as passes:
@@ -334,7 +334,7 @@ def test_part_sizes_are_counted_only_where_the_number_of_rows_is_public(
 
 
 def test_a_grid_costs_the_largest_delta_of_its_learners() -> None:
-    facts = Facts(10_000, 2, 1.5, Relation.REPLACE_ONE, 2.0, 1e-6)
+    facts = PublicFacts(10_000, 2, 1.5, Relation.REPLACE_ONE, 2.0, 1e-6)
     for deltas in ((0.0, 1e-6), (1e-6, 1e-9), (0.0, 0.0)):
         grid = tuple(Fixed((1.0, 0.0), delta) for delta in deltas)
         for found in (Tuning(grid).guarantee(facts), PublicTuning(grid, None).guarantee(facts)):

@@ -19,7 +19,7 @@ import yaml
 import daskrado
 import daskrado.parties.site
 from daskrado.errors import BudgetError, DataError, LedgerError, UsageError
-from daskrado.jobs.show import ledger_lines
+from daskrado.jobs.old_show import ledger_lines
 from daskrado.ledger.ledger import Ledger
 from daskrado.models.linear import LinearModel
 from daskrado.parties.coordinator import FederatedResult, combine, open_study, status_lines

@@ -29,7 +29,7 @@ from daskrado.privacy.accountant import (
 from daskrado.privacy.composition import Parts, basic, concentrated, optimal
 from daskrado.privacy.curves import LEAST_MU
 from daskrado.privacy.mechanisms import DiscreteGaussian, Target
-from daskrado.privacy.perturbation import Facts
+from daskrado.privacy.perturbation import PublicFacts
 from daskrado.privacy.relations import Relation, Sensitivity
 from daskrado.privacy.shares import GaussianShares, closeness
 from daskrado.privacy.total_loss import Losses, gaussian_curve, normal_losses, summed
@@ -196,9 +196,9 @@ def test_the_gap_of_shares_adds_up_both_steps_over_all_entries() -> None:
     assert made._gap(target, 3 * mu) == math.inf
 
 
-def facts(**changes: Any) -> Facts:
+def facts(**changes: Any) -> PublicFacts:
     known = {"rows": 50_000, "width": 20, "norm_bound": 1.0, "epsilon": 1.0, "delta": 1e-6}
-    return Facts(**{**known, "relation": Relation.ADD_REMOVE, "rows_per_unit": 1, **changes})
+    return PublicFacts(**{**known, "relation": Relation.ADD_REMOVE, "rows_per_unit": 1, **changes})
 
 
 def test_noise_of_the_gradient_grows_with_the_rows_of_a_unit() -> None:

@@ -11,10 +11,10 @@ from scipy.stats import norm
 
 from daskrado.errors import UsageError
 from daskrado.losses.margin import Huber, Logistic, Loss, SmoothHinge, Square
-from daskrado.privacy.perturbation import Facts, objective_gamma, objective_gaussian, output_scale, reach
+from daskrado.privacy.perturbation import PublicFacts, objective_gamma, objective_gaussian, output_scale, reach
 from daskrado.privacy.relations import Relation
 
-PAPER = Facts(40_698, 105, 1.0, Relation.REPLACE_ONE, 0.1)
+PAPER = PublicFacts(40_698, 105, 1.0, Relation.REPLACE_ONE, 0.1)
 LOSSES = [Logistic(), Huber(0.5), SmoothHinge(0.5)]
 
 
@@ -31,7 +31,7 @@ def test_published_figures_of_the_paper_and_of_its_repair() -> None:
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 @pytest.mark.parametrize("bound", [0.5, 1.0, 3.0])
 def test_output_noise_scales_with_the_norm_bound_and_the_curvature_with_its_square(loss: Loss, bound: float) -> None:
-    facts = Facts(1000, 4, bound, Relation.REPLACE_ONE, 1.0)
+    facts = PublicFacts(1000, 4, bound, Relation.REPLACE_ONE, 1.0)
     assert output_scale(loss, 0.1, facts, 1.0, 0.0) == pytest.approx(2 * bound / (1000 * 0.1))
     noise = objective_gamma(loss, 0.1, facts, 1.0)
     assert loss.smoothness is not None
@@ -88,7 +88,7 @@ def test_the_minimisers_density_never_changes_by_more_than_epsilon(
     """The exact density of the minimiser, by the change of variables, at many weights and neighbours."""
     epsilon, worst = 0.7, 0.0
     for ridge in (0.01, 0.3):
-        facts = Facts(5, 2, 1.0, relation, epsilon)
+        facts = PublicFacts(5, 2, 1.0, relation, epsilon)
         noise = objective_gamma(loss, ridge, facts, epsilon, tight=tight)
         draw = np.random.default_rng(9)
         for seed in range(20):
@@ -108,7 +108,7 @@ def test_the_papers_curvature_constant_for_huber_would_break_the_promise() -> No
     class Wrong(Huber):
         smoothness = 0.25  # type: ignore[assignment]
 
-    facts = Facts(1, 1, 1.0, Relation.REPLACE_ONE, epsilon)
+    facts = PublicFacts(1, 1, 1.0, Relation.REPLACE_ONE, epsilon)
     right = objective_gamma(loss, ridge, facts, epsilon)
     wrong = objective_gamma(Wrong(0.5), ridge, facts, epsilon)
     a, b = np.array([[1.0]]), np.array([[-1.0]])
@@ -127,7 +127,7 @@ def test_the_papers_curvature_constant_for_huber_would_break_the_promise() -> No
 def test_gaussian_tilt_keeps_its_delta_in_one_dimension_exactly(loss: Loss, relation: Relation) -> None:
     """delta(epsilon) of the minimiser by numerical integration of its exact density, both directions, d = 1."""
     epsilon, delta, ridge, n = 0.8, 1e-2, 0.4, 2
-    facts = Facts(n, 1, 1.0, relation, epsilon, delta)
+    facts = PublicFacts(n, 1, 1.0, relation, epsilon, delta)
     noise = objective_gaussian(loss, ridge, facts, epsilon, delta)
     total = n * (ridge + noise.extra)
     pairs = {
@@ -159,7 +159,7 @@ def test_gaussian_tilt_keeps_its_delta_in_one_dimension_exactly(loss: Loss, rela
 
 
 def test_gaussian_is_tighter_for_many_features_and_gamma_for_few() -> None:
-    wide = Facts(40_000, 105, 1.0, Relation.REPLACE_ONE, 0.1, 1e-6)
+    wide = PublicFacts(40_000, 105, 1.0, Relation.REPLACE_ONE, 0.1, 1e-6)
     gaussian = objective_gaussian(Logistic(), 1e-3, wide, 0.1, 1e-6)
     gamma = objective_gamma(Logistic(), 1e-3, wide, 0.1)
     assert gaussian.expected_norm(105) < gamma.expected_norm(105)
@@ -171,7 +171,7 @@ def test_gaussian_is_tighter_for_many_features_and_gamma_for_few() -> None:
 def test_sensitivity_of_the_minimiser_against_brute_force(loss: Loss, relation: Relation) -> None:
     """No neighbour moves the exact minimiser further than reach / (n ridge)."""
     ridge, n = 0.2, 5
-    facts = Facts(n, 2, 1.0, relation, 1.0)
+    facts = PublicFacts(n, 2, 1.0, relation, 1.0)
 
     def minimiser(rows: np.ndarray) -> np.ndarray:
         w = np.zeros(rows.shape[1])
@@ -193,12 +193,12 @@ def test_bad_input() -> None:
     with pytest.raises(UsageError, match="no bound on its slope"):
         objective_gamma(Square(), 0.1, PAPER, 0.1)
     with pytest.raises(UsageError, match="one row per unit"):
-        objective_gaussian(Logistic(), 0.1, Facts(10, 1, 1.0, Relation.ADD_REMOVE, 1.0, 1e-6, 3), 1.0, 1e-6)
+        objective_gaussian(Logistic(), 0.1, PublicFacts(10, 1, 1.0, Relation.ADD_REMOVE, 1.0, 1e-6, 3), 1.0, 1e-6)
 
 
 def test_more_rows_per_unit_cost_as_much_more() -> None:
-    one = Facts(1000, 4, 1.0, Relation.ADD_REMOVE, 1.0)
-    three = Facts(1000, 4, 1.0, Relation.ADD_REMOVE, 1.0, 0.0, 3)
+    one = PublicFacts(1000, 4, 1.0, Relation.ADD_REMOVE, 1.0)
+    three = PublicFacts(1000, 4, 1.0, Relation.ADD_REMOVE, 1.0, 0.0, 3)
     assert reach(Logistic(), three) == 3 * reach(Logistic(), one)
     assert objective_gamma(Logistic(), 0.5, three, 1.0).slack == pytest.approx(
         3 * objective_gamma(Logistic(), 0.5, one, 1.0).slack

@@ -72,7 +72,7 @@ def compose(
 
 def _plot(found: Odometer) -> str:
     """Epsilon against the number of rounds, both on logarithmic axes, as an SVG."""
-    from daskrado.jobs.page import draw
+    from daskrado.jobs.report import draw
 
     def paint(axes: Axes) -> None:
         for name, values in found.theorems.items():

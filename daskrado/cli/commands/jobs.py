@@ -19,13 +19,17 @@ if TYPE_CHECKING:
 @with_ledger
 def plan(pipeline: Path, ledger: Path | None) -> None:
     """Show what a pipeline costs and how much noise it adds. Reads no data and spends nothing."""
-    from daskrado.jobs.kinds import load_job
+    from daskrado.jobs.base import Job
+    from daskrado.jobs.load import load_job
+    from daskrado.jobs.show import plan_lines
+    from daskrado.ledger.config import default_ledger
     from daskrado.ledger.ledger import Ledger
 
     job = load_job(pipeline)
-    path = ledger or job.ledger_path
+    new = isinstance(job, Job)
+    path = ledger or (Path(job.ledger.path or default_ledger()) if new else job.ledger_path)
     with Ledger.open(path, create=False) if path.exists() else contextlib.nullcontext() as opened:
-        for line in job.plan_lines(opened):
+        for line in plan_lines(job, opened) if new else job.plan_lines(opened):
             click.echo(line)
 
 
@@ -54,7 +58,8 @@ def run(
     """
     from daskrado.cluster import cluster_config
     from daskrado.errors import UsageError
-    from daskrado.jobs.kinds import load_job
+    from daskrado.jobs.base import Job, perform
+    from daskrado.jobs.load import load_job
 
     where = None
     if workers is not None or cluster is not None:
@@ -70,7 +75,16 @@ def run(
         return
     if pipeline is None:
         raise UsageError("give a pipeline file, or --resume RUN")
-    job = load_job(pipeline).overridden(where, output)
+    job = load_job(pipeline)
+    if isinstance(job, Job):
+        with progress_bar("collect") as progress:
+            done = perform(
+                job.with_changes(cluster=where, output=output), overwrite=overwrite, ledger=ledger, progress=progress
+            )
+        for line in done.lines:
+            click.echo(line)
+        return
+    job = job.overridden(where, output)
     with progress_bar("collect") as progress:
         result = job.result(overwrite=overwrite, ledger_path=ledger, progress=progress)
     for line in job.lines(result):
@@ -78,11 +92,12 @@ def run(
 
 
 def _finish(unfinished: str, where: ClusterConfig | None, ledger: Path | None) -> None:
+    from daskrado.jobs.result import Result
     from daskrado.jobs.resume import finish
 
     with progress_bar("collect") as progress:
         job, result = finish(unfinished, where, ledger, progress)
-    for line in job.lines(result):
+    for line in result.lines if isinstance(result, Result) else job.lines(result):
         click.echo(line)
 
 

@@ -14,8 +14,8 @@ from daskrado.jobs.labels.access import LabelRun, PrivateLabels, plan_of, publis
 from daskrado.jobs.labels.config import BagPipeline, EstimatorChoice, Shares
 from daskrado.jobs.labels.learn import finish, measure, open_features
 from daskrado.jobs.labels.report import bag_section, descent_section, summary_lines
-from daskrado.jobs.page import Section
 from daskrado.jobs.pipeline_job import PipelineJob
+from daskrado.jobs.report import Section
 from daskrado.lake.collect import Passes, Progress, collect, open_passes
 from daskrado.learners.bags import Bags, check_sizes, laplacian_mean_map, mean_map, similarity
 from daskrado.learners.on_passes.alternating import alternate, lake_bags

@@ -11,8 +11,8 @@ import numpy as np
 
 import daskrado
 from daskrado.jobs.labels.learn import Learned
-from daskrado.jobs.page import Section, bars, draw, render_page
-from daskrado.jobs.report import privacy_sections
+from daskrado.jobs.old_report import privacy_sections
+from daskrado.jobs.report import Section, bars, draw, render_page
 from daskrado.table.yaml_file import write_text
 
 SCHEMA = "daskrado.labels/1"

@@ -10,9 +10,9 @@ from typing import Any
 from pydantic import model_validator
 
 import daskrado
-from daskrado.jobs.page import Section, render_page
+from daskrado.jobs.old_report import privacy_sections
 from daskrado.jobs.pipeline import LakePipeline, check_protected
-from daskrado.jobs.report import privacy_sections
+from daskrado.jobs.report import Section, render_page
 from daskrado.lake.scan import Lake
 from daskrado.ledger.account import Account
 from daskrado.ledger.charging import published_seconds

@@ -26,7 +26,7 @@ from daskrado.jobs.measure.reports import (
     Reports,
     report_events,
 )
-from daskrado.jobs.page import Section, bars
+from daskrado.jobs.report import Section, bars
 from daskrado.lake.collect import Progress, collect
 from daskrado.lake.scan import open_lake
 from daskrado.lake.tally import tally

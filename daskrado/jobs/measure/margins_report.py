@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from daskrado.bounds.margins import Bound
 from daskrado.jobs.measure.base import write_pages
-from daskrado.jobs.page import Section, draw
+from daskrado.jobs.report import Section, draw
 from daskrado.privacy.accountant import Event
 from daskrado.privacy.release import Release
 from daskrado.table.yaml_file import write_text

@@ -18,8 +18,8 @@ from daskrado.engines.queries import Answer, Calibration, PrivateQueries, Weight
 from daskrado.errors import LedgerError, UsageError
 from daskrado.jobs.measure.base import MeasurePipeline, plan_head, reserved, statement_of, write_pages
 from daskrado.jobs.measure.synthetic import synthetic_rows
-from daskrado.jobs.page import Section, draw
 from daskrado.jobs.pipeline_job import PipelineJob
+from daskrado.jobs.report import Section, draw
 from daskrado.lake.collect import Progress, collect
 from daskrado.lake.scan import Lake, open_lake
 from daskrado.ledger.account import Account, lost

@@ -12,9 +12,9 @@ from pydantic import Field
 
 import daskrado
 from daskrado.cluster import connect
-from daskrado.jobs.page import Section, bars, render_page
 from daskrado.jobs.pipeline import LakePipeline
 from daskrado.jobs.pipeline_job import PipelineJob, Progress
+from daskrado.jobs.report import Section, bars, render_page
 from daskrado.lake.collect import open_passes
 from daskrado.lake.publish import check_free, new_folder
 from daskrado.lake.scan import open_lake

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from daskrado.errors import UsageError
-from daskrado.jobs.page import Section, bars, render_page
 from daskrado.jobs.rados.job import diagnose
+from daskrado.jobs.report import Section, bars, render_page
 from daskrado.lake.publish import check_free, new_folder
 from daskrado.learners import RadoBoost, RadoMoments, RadoNewton
 from daskrado.models.linear import LinearModel

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from daskrado.jobs.page import Section, bars, render_page
 from daskrado.jobs.rados.pipeline import DpFeatSet, RadosPipeline
 from daskrado.jobs.rados.plan import SetPlan
+from daskrado.jobs.report import Section, bars, render_page
 from daskrado.ledger.ledger import Ledger
 from daskrado.privacy.statement import MarginalFacts, PrivacyStatement
 

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 
 import daskrado
 from daskrado.engines.answers import REFUSED
-from daskrado.jobs.page import Section, bars, draw, render_page
-from daskrado.jobs.report import privacy_sections
+from daskrado.jobs.old_report import privacy_sections
+from daskrado.jobs.report import Section, bars, draw, render_page
 from daskrado.ledger.charging import published_seconds
 from daskrado.privacy.accountant import event_to_json
 from daskrado.table.yaml_file import write_text

@@ -11,17 +11,16 @@ from daskrado.learners.on_passes.erm import ObjectivePerturbation, OutputPerturb
 from daskrado.learners.on_passes.gradient import PrivateGradient
 from daskrado.learners.on_passes.iterative import Guarantee, IterativeLearner, Learned, Session, worthwhile_guarantee
 from daskrado.losses.margin import Huber
-from daskrado.privacy.perturbation import Facts
+from daskrado.privacy.perturbation import PublicFacts
 
 
 @dataclass(frozen=True)
-class Auto:
+class Auto(IterativeLearner):
     """The candidate with the least forecast excess risk. The forecast reads no row, so the choice costs nothing."""
 
     name: ClassVar[str] = "auto"
-    seeded: ClassVar[bool] = False
 
-    def ranked(self, facts: Facts) -> list[tuple[float, IterativeLearner]]:
+    def ranked(self, facts: PublicFacts) -> list[tuple[float, IterativeLearner]]:
         """Candidates by forecast, best first; those that refuse these facts are left out, unless all do."""
         candidates: list[IterativeLearner] = [ObjectivePerturbation(Huber(0.5)), OutputPerturbation(Huber(0.5))]
         if facts.delta > 0:
@@ -38,15 +37,15 @@ class Auto:
             raise refusals[0]
         return sorted(able, key=lambda pair: pair[0])
 
-    def chosen(self, facts: Facts) -> IterativeLearner:
+    def chosen(self, facts: PublicFacts) -> IterativeLearner:
         """The best of them."""
         return self.ranked(facts)[0][1]
 
-    def guarantee(self, facts: Facts) -> Guarantee:
+    def guarantee(self, facts: PublicFacts) -> Guarantee:
         """The chosen learner's."""
         return self.chosen(facts).guarantee(facts)
 
-    def forecast(self, facts: Facts) -> Iterator[tuple[str, str]]:
+    def forecast(self, facts: PublicFacts) -> Iterator[tuple[str, str]]:
         """Why this one, then what it does."""
         ranked = self.ranked(facts)
         rest = ", ".join(f"{one.name} {value:.2g}" for value, one in ranked[1:])
@@ -60,11 +59,11 @@ class Auto:
         )
         yield from ranked[0][1].forecast(facts)
 
-    def excess(self, facts: Facts) -> float:
+    def excess(self, facts: PublicFacts) -> float:
         """The chosen learner's."""
         return self.ranked(facts)[0][0]
 
-    def learn(self, session: Session, facts: Facts) -> Learned:
+    def learn(self, session: Session, facts: PublicFacts) -> Learned:
         """Let the chosen learner do it."""
         learner = self.chosen(facts)
         learned = learner.learn(session, facts)

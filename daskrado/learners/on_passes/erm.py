@@ -5,20 +5,30 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from daskrado.errors import DataError, UsageError
-from daskrado.learners.on_passes.iterative import GOOD_NORM, Guarantee, Learned, Session, check_worthwhile
+from daskrado.learners.on_passes.iterative import (
+    GOOD_NORM,
+    Guarantee,
+    InRange,
+    Learned,
+    LossLearner,
+    Session,
+    TrainingLoss,
+    check_worthwhile,
+)
 from daskrado.learners.on_passes.solver import Objective, Solution, certifiable, minimise
 from daskrado.losses.margin import Huber, Logistic, Loss, SmoothHinge
 from daskrado.privacy.accountant import ApproximateEvent, PureEvent
 from daskrado.privacy.gamma import integer_l2_gamma, l2_gamma, l2_gamma_variance, normal_vector
 from daskrado.privacy.perturbation import (
-    Facts,
     ObjectiveNoise,
+    PublicFacts,
     check_ridge,
     objective_gamma,
     objective_gaussian,
@@ -33,34 +43,34 @@ IDEALISED = "spherical noise is drawn in double precision from the operating sys
 
 
 @dataclass(frozen=True)
-class Erm:
+class Erm(LossLearner):
     """The exact minimiser: a baseline without privacy. ``regularisation`` is Lambda, on every weight."""
 
-    loss: Loss = Logistic()  # noqa: RUF009 - frozen
-    regularisation: float = 1e-4
-    tolerance: float = TOLERANCE
+    loss: TrainingLoss = Logistic()  # noqa: RUF009 - frozen
+    regularisation: Annotated[float, Field(ge=0), InRange] = 1e-4
+    tolerance: Annotated[float, Field(gt=0, lt=1)] = TOLERANCE
 
     name: ClassVar[str] = "erm"
-    seeded: ClassVar[bool] = False
+    private: ClassVar[bool] = False
 
-    def guarantee(self, facts: Facts) -> Guarantee:
+    def guarantee(self, facts: PublicFacts) -> Guarantee:
         """None."""
         del facts
         raise UsageError(
             "learner erm adds no noise: say private: false, or take objective_perturbation, gradient or auto"
         )
 
-    def forecast(self, facts: Facts) -> Iterator[tuple[str, str]]:
+    def forecast(self, facts: PublicFacts) -> Iterator[tuple[str, str]]:
         """What it minimises."""
         del facts
         yield "minimises", f"mean {self.loss.name} loss + {self.regularisation:g}/2 |w|^2, intercept included"
 
-    def excess(self, facts: Facts) -> float:
+    def excess(self, facts: PublicFacts) -> float:
         """Privacy costs nothing here."""
         del facts
         return 0.0
 
-    def learn(self, session: Session, facts: Facts) -> Learned:
+    def learn(self, session: Session, facts: PublicFacts) -> Learned:
         """Minimise, and refuse what has no useful minimiser: there is no private output to protect here."""
         objective = Objective(self.loss, self.regularisation, facts.rows)
         tolerance = self.tolerance * facts.norm_bound * (self.loss.lipschitz or 1.0)
@@ -90,7 +100,7 @@ class Erm:
 
 
 @dataclass(frozen=True)
-class OutputPerturbation:
+class OutputPerturbation(LossLearner):
     """The minimiser plus L2-gamma noise: pure epsilon.
 
     Without ``regularisation``, a public rule balances noise and bias: 2 sqrt(d reach R / (n epsilon)) / GOOD_NORM.
@@ -103,21 +113,21 @@ class OutputPerturbation:
         Chaudhuri, Monteleoni and Sarwate (2011), algorithm 1.
     """
 
-    loss: Loss = Logistic()  # noqa: RUF009 - frozen
-    regularisation: float | None = None
-    tolerance: float = TOLERANCE
+    loss: TrainingLoss = Logistic()  # noqa: RUF009 - frozen
+    regularisation: Annotated[float | None, InRange] = None
+    tolerance: Annotated[float, Field(gt=0, lt=1e-3)] = TOLERANCE
 
     name: ClassVar[str] = "output_perturbation"
-    seeded: ClassVar[bool] = False
+    tunable: ClassVar[bool] = True
 
-    def ridge(self, facts: Facts) -> float:
+    def ridge(self, facts: PublicFacts) -> float:
         """The regularisation, as given or from public facts."""
         if self.regularisation is not None:
             return self.regularisation
         lever = facts.width * reach(self.loss, facts) * facts.norm_bound / (facts.rows * facts.epsilon)
         return math.sqrt(2 * lever) * facts.norm_bound / GOOD_NORM
 
-    def guarantee(self, facts: Facts) -> Guarantee:
+    def guarantee(self, facts: PublicFacts) -> Guarantee:
         """Pure epsilon."""
         check_ridge(self.ridge(facts))
         reach(self.loss, facts)
@@ -126,31 +136,31 @@ class OutputPerturbation:
         theorem = "output perturbation (Chaudhuri, Monteleoni and Sarwate 2011), approximate minimiser counted in"
         return Guarantee(PureEvent(facts.epsilon), 0.0, "output perturbation", theorem, (IDEALISED,))
 
-    def forecast(self, facts: Facts) -> Iterator[tuple[str, str]]:
+    def forecast(self, facts: PublicFacts) -> Iterator[tuple[str, str]]:
         """The ridge and the noise."""
         scale = self._scale(facts)
         yield "minimises", f"mean {self.loss.name} loss + {self.ridge(facts):.4g}/2 |w|^2, intercept included"
         yield "noise", f"length {scale * facts.width:.4g} expected on the weights"
 
-    def excess(self, facts: Facts) -> float:
+    def excess(self, facts: PublicFacts) -> float:
         """slope * |noise| R + ridge/2 |w|^2 at |w| R = GOOD_NORM."""
         noise = self._scale(facts) * facts.width * facts.norm_bound * (self.loss.lipschitz or 1.0)
         return noise + _bias(self.ridge(facts), facts)
 
-    def _tolerance(self, facts: Facts) -> float:
+    def _tolerance(self, facts: PublicFacts) -> float:
         return _tolerance(self.tolerance, self.loss, self.ridge(facts), facts)
 
-    def _step(self, facts: Facts) -> float:
+    def _step(self, facts: PublicFacts) -> float:
         """The grid of the published weights: a power of 2 far below the noise."""
         plain = output_scale(self.loss, self.ridge(facts), facts, facts.epsilon, self._tolerance(facts))
         return 2.0 ** math.floor(math.log2(plain * facts.epsilon / math.sqrt(facts.width)) - 20)
 
-    def _scale(self, facts: Facts) -> float:
+    def _scale(self, facts: PublicFacts) -> float:
         """Of the noise on weights that were rounded to the grid."""
         plain = output_scale(self.loss, self.ridge(facts), facts, facts.epsilon, self._tolerance(facts))
         return plain + self._step(facts) * math.sqrt(facts.width) / facts.epsilon
 
-    def learn(self, session: Session, facts: Facts) -> Learned:
+    def learn(self, session: Session, facts: PublicFacts) -> Learned:
         """Solve, spend, draw once."""
         objective = Objective(self.loss, self.ridge(facts), facts.rows)
 
@@ -161,18 +171,18 @@ class OutputPerturbation:
         weights = session.draw(solved, lambda found: self.release(found, facts).weights)
         return self._published(weights, facts)
 
-    def release(self, found: Solution, facts: Facts) -> Learned:
+    def release(self, found: Solution, facts: PublicFacts) -> Learned:
         """Draw the noise. Every call is a release of its own and costs epsilon."""
         return self._published(_noisy(_certified(found), self._step(facts), self._scale(facts)), facts)
 
-    def _published(self, weights: NDArray[np.float64], facts: Facts) -> Learned:
+    def _published(self, weights: NDArray[np.float64], facts: PublicFacts) -> Learned:
         scale = self._scale(facts)
         details = _described(self.loss, self.ridge(facts)) | {"noise_length": scale * facts.width}
         return Learned(weights, details, {"weights": scale * math.sqrt(facts.width + 1)})
 
 
 @dataclass(frozen=True)
-class ObjectivePerturbation:
+class ObjectivePerturbation(LossLearner):
     """The minimiser of a randomly tilted objective: pure epsilon, or (epsilon, delta) with Gaussian noise.
 
     ``noise`` auto takes the Gaussian where there is a delta and its expected length is below that of the L2-gamma
@@ -191,16 +201,16 @@ class ObjectivePerturbation:
         Koskela and Wang (2023).
     """
 
-    loss: Loss = Logistic()  # noqa: RUF009 - frozen
-    regularisation: float | None = None
+    loss: TrainingLoss = Logistic()  # noqa: RUF009 - frozen
+    regularisation: Annotated[float | None, InRange] = None
     noise: Literal["auto", "gamma", "gaussian"] = "auto"
     tight: bool = False
-    tolerance: float = TOLERANCE
+    tolerance: Annotated[float, Field(gt=0, lt=1e-3)] = TOLERANCE
 
     name: ClassVar[str] = "objective_perturbation"
-    seeded: ClassVar[bool] = False
+    tunable: ClassVar[bool] = True
 
-    def calibrated(self, facts: Facts) -> tuple[float, ObjectiveNoise]:
+    def calibrated(self, facts: PublicFacts) -> tuple[float, ObjectiveNoise]:
         """(regularisation, noise): all public."""
         if self.noise == "gaussian" and not facts.delta > 0:
             raise UsageError("noise gaussian needs budget.delta above 0; use gamma for a pure guarantee")
@@ -210,7 +220,7 @@ class ObjectivePerturbation:
         options = [self._calibrated(kind, facts) for kind in kinds]
         return min(options, key=lambda option: option[1].expected_norm(facts.width))
 
-    def _calibrated(self, kind: str, facts: Facts) -> tuple[float, ObjectiveNoise]:
+    def _calibrated(self, kind: str, facts: PublicFacts) -> tuple[float, ObjectiveNoise]:
         if self.regularisation is not None:
             return self.regularisation, self._noise(kind, self.regularisation, facts)
         length = reach(self.loss, facts) * facts.width / facts.epsilon
@@ -220,14 +230,14 @@ class ObjectivePerturbation:
             length = noise.expected_norm(facts.width)
         return ridge, noise
 
-    def _noise(self, kind: str, ridge: float, facts: Facts) -> ObjectiveNoise:
+    def _noise(self, kind: str, ridge: float, facts: PublicFacts) -> ObjectiveNoise:
         epsilon = facts.epsilon * (1 - _SHARE)
         if kind == "gamma":
             return objective_gamma(self.loss, ridge, facts, epsilon, tight=self.tight)
         delta = facts.delta * math.exp(-facts.epsilon * _SHARE / 2)
         return objective_gaussian(self.loss, ridge, facts, epsilon, delta, tight=self.tight)
 
-    def guarantee(self, facts: Facts) -> Guarantee:
+    def guarantee(self, facts: PublicFacts) -> Guarantee:
         """Pure epsilon, or (epsilon, delta)."""
         _, noise = self.calibrated(facts)
         check_worthwhile(facts)
@@ -240,7 +250,7 @@ class ObjectivePerturbation:
         event = ApproximateEvent(facts.epsilon, facts.delta)
         return Guarantee(event, facts.delta, "gaussian objective perturbation", theorem, (IDEALISED,))
 
-    def forecast(self, facts: Facts) -> Iterator[tuple[str, str]]:
+    def forecast(self, facts: PublicFacts) -> Iterator[tuple[str, str]]:
         """The ridge and the tilt."""
         ridge, noise = self.calibrated(facts)
         raised = f" (raised by {noise.extra:.4g})" if noise.extra else ""
@@ -248,14 +258,14 @@ class ObjectivePerturbation:
         tilt = noise.expected_norm(facts.width) / facts.rows
         yield "noise", f"{noise.kind}: a tilt of length {tilt:.4g} against gradients of at most {facts.norm_bound:g}"
 
-    def excess(self, facts: Facts) -> float:
+    def excess(self, facts: PublicFacts) -> float:
         """|tilt|^2 / (2 ridge) + ridge/2 |w|^2 at |w| R = GOOD_NORM, the bias at the raised ridge."""
         ridge, noise = self.calibrated(facts)
         tilt = noise.expected_norm(facts.width) / facts.rows
         total = ridge + noise.extra
         return tilt * tilt / (2 * total) + _bias(total, facts)
 
-    def learn(self, session: Session, facts: Facts) -> Learned:
+    def learn(self, session: Session, facts: PublicFacts) -> Learned:
         """Spend, draw the tilt, solve, and publish with the noise that covers the solver's distance."""
         ridge, noise = self.calibrated(facts)
         total = ridge + noise.extra
@@ -284,7 +294,7 @@ class ObjectivePerturbation:
         return Learned(weights, details)
 
 
-def _tolerance(asked: float, loss: Loss, ridge: float, facts: Facts, tilt: float = 0.0) -> float:
+def _tolerance(asked: float, loss: Loss, ridge: float, facts: PublicFacts, tilt: float = 0.0) -> float:
     """What the solver must certify: as asked, or what it always can; from public facts."""
     check_ridge(ridge)
     floor = certifiable(Objective(loss, ridge, facts.rows), facts.norm_bound, facts.width, tilt)
@@ -315,7 +325,7 @@ def _noisy(weights: NDArray[np.float64], step: float, scale: float) -> NDArray[n
     return integer_l2_gamma(grid, scale / step).astype(np.float64) * step
 
 
-def _bias(ridge: float, facts: Facts) -> float:
+def _bias(ridge: float, facts: PublicFacts) -> float:
     return 0.5 * ridge * (GOOD_NORM / facts.norm_bound) ** 2
 
 

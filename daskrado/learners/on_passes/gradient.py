@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
+from pydantic import Field
 
 from daskrado.errors import UsageError
-from daskrado.learners.on_passes.iterative import GOOD_NORM, Guarantee, Learned, Session, check_worthwhile
+from daskrado.learners.on_passes.iterative import (
+    GOOD_NORM,
+    Guarantee,
+    Learned,
+    LossLearner,
+    Session,
+    TrainingLoss,
+    check_worthwhile,
+)
 from daskrado.learners.on_passes.smoothing import ALONE, SHARED, follower
 from daskrado.losses.margin import Huber, Loss, SmoothHinge
 from daskrado.privacy.accountant import rounding_gap
 from daskrado.privacy.gaussian_calibration import Calibration, calibrate
 from daskrado.privacy.noise import MAX_SCALE, discrete_gaussian
-from daskrado.privacy.perturbation import Facts
+from daskrado.privacy.perturbation import PublicFacts
 from daskrado.statistics.slopes import SLOPE_BITS, SlopeSum
 from daskrado.table.lattice import LEAST_BITS, Lattice
 
@@ -45,7 +54,7 @@ class Steps:
 
 
 @dataclass(frozen=True)
-class PrivateGradient:
+class PrivateGradient(LossLearner):
     """T steps V <- m V + (noisy mean gradient), G <- G + (1 - m) V, u = -rate S(G), and the mean of their last half.
 
     Rows are in the unit ball and u = R w. Without ``loss`` it is Huber's: at equal noise its gradient is twice as
@@ -76,19 +85,26 @@ class PrivateGradient:
     out add at most one half to that: then steps keep to three quarters of the limit.
     """
 
-    loss: Loss | None = None
-    steps: int | None = None
-    rate: float | None = None
+    loss: TrainingLoss | None = None
+    steps: Annotated[int | None, Field(ge=1, le=20 * MAX_STEPS)] = None
+    rate: Annotated[float | None, Field(ge=1e-9, le=1e9)] = None
     smooth: bool = True
 
     name: ClassVar[str] = "gradient"
-    seeded: ClassVar[bool] = False
+    tunable: ClassVar[bool] = True
+    loss_name: ClassVar[str] = "huber"
+
+    @classmethod
+    def current_spelling(cls, options: Mapping[str, Any]) -> dict[str, Any]:
+        """``loss: huber`` without a corner leaves the corner to the public rule, as does no loss."""
+        found = super().current_spelling(options)
+        return {key: value for key, value in found.items() if key != "loss" or value not in ("huber", None)}
 
     def __post_init__(self) -> None:
         if self.loss is not None and self.loss.lipschitz is None:
             raise UsageError(f"loss {self.loss.name} has no bound on its slope: gradient needs logistic or a hinge")
 
-    def schedule(self, facts: Facts) -> Steps:
+    def schedule(self, facts: PublicFacts) -> Steps:
         """Loss, steps, rate and noise."""
         once = self._reach(facts) / self.calibration(facts).mu
         ratio = once * math.sqrt(facts.width) / facts.rows
@@ -103,7 +119,7 @@ class PrivateGradient:
         growth = 1.0 if self.rate else max(1.0, length * ratio / GOOD_NORM)
         return Steps(loss, count, rate, momentum, once * math.sqrt(count), ratio, growth)
 
-    def calibration(self, facts: Facts) -> Calibration:
+    def calibration(self, facts: PublicFacts) -> Calibration:
         """What all steps together cost, and how much noise that is."""
         if not facts.delta > 0:
             raise UsageError("learner gradient adds Gaussian noise and needs budget.delta above 0 (say 1e-6)")
@@ -111,12 +127,12 @@ class PrivateGradient:
         grid = self._reach(facts) * math.sqrt(steps) * 2.0 ** (LEAST_BITS + SLOPE_BITS)  # or finer
         return calibrate(facts.epsilon, facts.delta, lambda mu: rounding_gap(facts.width * steps, grid / mu))
 
-    def _reach(self, facts: Facts) -> float:
+    def _reach(self, facts: PublicFacts) -> float:
         """How far one protected unit moves a sum of gradients."""
         slopes = SlopeSum.at(np.zeros(facts.width), self.loss or Huber(), _lattice(facts))
         return slopes.sensitivity(facts.relation).l2 * facts.rows_per_unit
 
-    def guarantee(self, facts: Facts) -> Guarantee:
+    def guarantee(self, facts: PublicFacts) -> Guarantee:
         """All steps together, as one Gaussian; noise and, where their number is public, rows must fit the lattice."""
         found = self.calibration(facts)
         check_worthwhile(facts, gaussian=True)
@@ -126,7 +142,7 @@ class PrivateGradient:
             lattice.guard(facts.rows, 1 << (lattice.bits + SLOPE_BITS))
         return Guarantee(found.event, facts.delta, "noisy gradient", found.theorem)
 
-    def forecast(self, facts: Facts) -> Iterator[tuple[str, str]]:
+    def forecast(self, facts: PublicFacts) -> Iterator[tuple[str, str]]:
         """Steps, rate, noise."""
         plan = self.schedule(facts)
         numbers, others = f"{plan.rate:.3g}", f"{plan.rate / plan.growth:.3g}"
@@ -146,7 +162,7 @@ class PrivateGradient:
             ),
         )
 
-    def excess(self, facts: Facts) -> float:
+    def excess(self, facts: PublicFacts) -> float:
         """D^2 / (2 l) + l v^2 / 2 at |w| R = D = GOOD_NORM: what a finite run leaves, and its noise.
 
         At the length that is best for it, or as given: the rule goes on where noise is low, towards larger norms.
@@ -155,7 +171,7 @@ class PrivateGradient:
         length = self.rate * self.steps if self.rate and self.steps else GOOD_NORM / ratio
         return 0.5 * (GOOD_NORM**2 / length + length * ratio**2)
 
-    def learn(self, session: Session, facts: Facts) -> Learned:
+    def learn(self, session: Session, facts: PublicFacts) -> Learned:
         """Descend; the grant is spent before the first draw."""
         plan, lattice = self.schedule(facts), session.passes.lattice
         unit = _unit(plan, lattice)
@@ -190,7 +206,7 @@ class PrivateGradient:
         return Learned(total / facts.norm_bound, details)
 
 
-def _lattice(facts: Facts) -> Lattice:
+def _lattice(facts: PublicFacts) -> Lattice:
     return Lattice(facts.norm_bound, facts.lattice_bits)
 
 

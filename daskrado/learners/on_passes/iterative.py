@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import AfterValidator
 
 from daskrado.errors import UsageError
 from daskrado.lake.collect import Passes, Share
+from daskrado.learners.base import Learner
+from daskrado.losses.margin import Loss, make_loss
 from daskrado.privacy.accountant import Event, gaussian_sigma
-from daskrado.privacy.perturbation import Facts
+from daskrado.privacy.perturbation import PublicFacts
 from daskrado.privacy.relations import Relation
+from daskrado.registry import one_of
 
 if TYPE_CHECKING:
     from daskrado.lake.collect import Progress
@@ -95,26 +100,63 @@ def _once(spend: Callable[[], None]) -> Callable[[], None]:
     return first
 
 
-class IterativeLearner(Protocol):
-    """A learner that collects more than once."""
+class IterativeLearner(Learner):
+    """A learner that collects more than once.
 
-    name: ClassVar[str]
-    seeded: ClassVar[bool]
+    ``seeded``: it deals rows out by their seeds. ``private``: it draws noise. ``tunable``: a grid may hold it.
+    """
 
-    def guarantee(self, facts: Facts) -> Guarantee:
+    seeded: ClassVar[bool] = False
+    private: ClassVar[bool] = True
+    tunable: ClassVar[bool] = False
+
+    @abstractmethod
+    def guarantee(self, facts: PublicFacts) -> Guarantee:
         """What it costs: refuses what cannot be done, from public facts only."""
 
-    def forecast(self, facts: Facts) -> Iterator[tuple[str, str]]:
+    @abstractmethod
+    def forecast(self, facts: PublicFacts) -> Iterator[tuple[str, str]]:
         """Lines for a plan: what it will do and how much noise that means."""
 
-    def excess(self, facts: Facts) -> float:
+    @abstractmethod
+    def excess(self, facts: PublicFacts) -> float:
         """A public forecast of the excess risk that privacy costs, in units of the loss."""
 
-    def learn(self, session: Session, facts: Facts) -> Learned:
+    @abstractmethod
+    def learn(self, session: Session, facts: PublicFacts) -> Learned:
         """Read, spend, draw, learn."""
 
 
-def noise_to_signal(facts: Facts, *, gaussian: bool = False) -> float:
+def _in_range(ridge: float | None) -> float | None:
+    """Beyond this range noise and weights leave double precision; what is not above 0 a private learner refuses."""
+    if ridge is not None and ridge > 0 and not 1e-30 <= ridge <= 1e30:
+        raise ValueError(f"must be between 1e-30 and 1e30, got {ridge!r}")
+    return ridge
+
+
+InRange = AfterValidator(_in_range)  # of a regularisation
+if TYPE_CHECKING:
+    TrainingLoss = Loss
+else:
+    TrainingLoss = one_of(Loss, "daskrado.losses")
+
+
+class LossLearner(IterativeLearner):
+    """A learner with the option ``loss``: a name, or a name and options; ``h`` beside it is the older spelling."""
+
+    @classmethod
+    def current_spelling(cls, options: Mapping[str, Any]) -> dict[str, Any]:
+        """``loss: huber, h: 0.5`` is ``loss: {kind: huber, h: 0.5}``."""
+        found = super().current_spelling(options)
+        h = found.pop("h", None)
+        if h is not None and isinstance(loss := found.get("loss", cls.loss_name), str):
+            found["loss"] = make_loss(loss, h)
+        return found
+
+    loss_name: ClassVar[str] = "logistic"  # of the default loss
+
+
+def noise_to_signal(facts: PublicFacts, *, gaussian: bool = False) -> float:
     """|noise| of one full-budget release of the mean gradient, over the largest norm a mean gradient can have.
 
     Of L2-gamma noise, or of Gaussian noise where there is a delta and it is less; with ``gaussian`` of that alone.
@@ -127,7 +169,7 @@ def noise_to_signal(facts: Facts, *, gaussian: bool = False) -> float:
     return far * spread / facts.rows
 
 
-def worthwhile_guarantee(learner: IterativeLearner, facts: Facts) -> Guarantee:
+def worthwhile_guarantee(learner: IterativeLearner, facts: PublicFacts) -> Guarantee:
     """The learner's guarantee; one that leaves the delta alone must be worthwhile without it."""
     found = learner.guarantee(facts)
     if found.delta == 0:
@@ -135,7 +177,7 @@ def worthwhile_guarantee(learner: IterativeLearner, facts: Facts) -> Guarantee:
     return found
 
 
-def check_worthwhile(facts: Facts, what: str = "the lake", *, gaussian: bool = False) -> None:
+def check_worthwhile(facts: PublicFacts, what: str = "the lake", *, gaussian: bool = False) -> None:
     """Refuse a budget at which even one full-budget gradient would drown in its noise; a public rule."""
     ratio = noise_to_signal(facts, gaussian=gaussian)
     if ratio <= 1:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BeforeValidator, PlainSerializer
 
 from daskrado.errors import UsageError
 from daskrado.lake.collect import Passes, Share
@@ -17,13 +18,27 @@ from daskrado.learners.on_passes.iterative import Guarantee, IterativeLearner, L
 from daskrado.privacy.accountant import ApproximateEvent, Event, PureEvent
 from daskrado.privacy.events import MAX_EPSILON
 from daskrado.privacy.noise import exponential_choice
-from daskrado.privacy.perturbation import Facts
+from daskrado.privacy.perturbation import PublicFacts
 from daskrado.privacy.relations import Relation
+from daskrado.registry import make, options
 from daskrado.statistics.risk import Mistakes
 
 
+def _tunable(content: Any) -> IterativeLearner:
+    found = make(IterativeLearner, ("daskrado.learners.on_passes",), content)
+    if not found.tunable:
+        raise ValueError(f"kind {found.name} cannot be in a grid")
+    return found
+
+
+if TYPE_CHECKING:
+    Grid = tuple[IterativeLearner, ...]
+else:
+    Grid = tuple[Annotated[Any, BeforeValidator(_tunable), PlainSerializer(options)], ...]
+
+
 @dataclass(frozen=True)
-class Tuning:
+class Tuning(IterativeLearner):
     """The grid's learners, each with the whole budget on one of m + 1 parts; the last part chooses.
 
     Rows are dealt out by public random numbers, keyed by record id under add/remove and by position otherwise, never
@@ -40,7 +55,7 @@ class Tuning:
         Chaudhuri, Monteleoni and Sarwate (2011), algorithm 4; McSherry and Talwar (2007).
     """
 
-    grid: tuple[IterativeLearner, ...]
+    grid: Grid
 
     name: ClassVar[str] = "tuning"
     seeded: ClassVar[bool] = True
@@ -49,11 +64,11 @@ class Tuning:
         if len(self.grid) < 2:
             raise UsageError(f"tuning needs a grid of at least 2 learners, got {len(self.grid)}")
 
-    def part(self, facts: Facts) -> Facts:
+    def part(self, facts: PublicFacts) -> PublicFacts:
         """What each of the m + 1 parts may know: its public share of the rows."""
         return replace(facts, rows=max(1, facts.rows // (len(self.grid) + 1)))
 
-    def guarantee(self, facts: Facts) -> Guarantee:
+    def guarantee(self, facts: PublicFacts) -> Guarantee:
         """The dearest of the fits and of the choice."""
         if facts.rows_per_unit > 1:
             raise UsageError(
@@ -75,17 +90,17 @@ class Tuning:
             return found
         return replace(found, assumptions=(*found.assumptions, KEPT_PLACE))
 
-    def forecast(self, facts: Facts) -> Iterator[tuple[str, str]]:
+    def forecast(self, facts: PublicFacts) -> Iterator[tuple[str, str]]:
         """Parts, then what each learner would do."""
         part = self.part(facts)
         yield "tunes", f"{len(self.grid)} learners on about {part.rows:,} rows each, as many to choose"
         yield from _candidates(self.grid, part)
 
-    def excess(self, facts: Facts) -> float:
+    def excess(self, facts: PublicFacts) -> float:
         """That of the best candidate on its part."""
         return min(learner.excess(self.part(facts)) for learner in self.grid)
 
-    def learn(self, session: Session, facts: Facts) -> Learned:
+    def learn(self, session: Session, facts: PublicFacts) -> Learned:
         """Fit each, count mistakes on the last part, choose privately."""
         parts = len(self.grid) + 1
         models = []
@@ -105,7 +120,7 @@ class Tuning:
         details: dict[str, Any] = {"chosen": self.grid[chosen].name, "place_in_grid": chosen, "grid": len(self.grid)}
         return Learned(models[chosen].weights, details | models[chosen].details, models[chosen].noise_std)
 
-    def _facts(self, passes: Passes, share: Share, facts: Facts) -> Facts:
+    def _facts(self, passes: Passes, share: Share, facts: PublicFacts) -> PublicFacts:
         """The part's exact number of rows where that is public, else its expected number."""
         if not facts.relation.rows_public:
             return self.part(facts)
@@ -114,7 +129,7 @@ class Tuning:
 
 
 @dataclass(frozen=True)
-class PublicTuning:
+class PublicTuning(IterativeLearner):
     """The learner of a grid that does best on public rows, then fitted on the private ones with the whole budget.
 
     Every learner is fitted with its noise on one half of the public rows and counted on the other half. Fewer rows
@@ -125,30 +140,29 @@ class PublicTuning:
         The choice does not depend on private rows; the one fit has its own guarantee.
     """
 
-    grid: tuple[IterativeLearner, ...]
-    public: Any
+    grid: Grid
+    public_lake: Any
 
     name: ClassVar[str] = "public_tuning"
-    seeded: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if len(self.grid) < 2:
             raise UsageError(f"tuning needs a grid of at least 2 learners, got {len(self.grid)}")
 
-    def guarantee(self, facts: Facts) -> Guarantee:
+    def guarantee(self, facts: PublicFacts) -> Guarantee:
         """Whichever is chosen has at most this."""
         return _dearest([learner.guarantee(facts) for learner in self.grid], facts, "tuning on public data; ")
 
-    def forecast(self, facts: Facts) -> Iterator[tuple[str, str]]:
+    def forecast(self, facts: PublicFacts) -> Iterator[tuple[str, str]]:
         """What each learner would do."""
         yield "tunes", f"{len(self.grid)} learners on public rows; the best has the whole private lake"
         yield from _candidates(self.grid, facts)
 
-    def excess(self, facts: Facts) -> float:
+    def excess(self, facts: PublicFacts) -> float:
         """That of the best candidate."""
         return min(learner.excess(facts) for learner in self.grid)
 
-    def learn(self, session: Session, facts: Facts) -> Learned:
+    def learn(self, session: Session, facts: PublicFacts) -> Learned:
         """Choose in public, fit in private."""
         wrong = session.settle(lambda: self._all_mistakes(session.passes, facts)).tolist()
         chosen = int(np.argmin(wrong))
@@ -160,12 +174,12 @@ class PublicTuning:
         }
         return Learned(learned.weights, details | learned.details, learned.noise_std)
 
-    def _all_mistakes(self, passes: Passes, facts: Facts) -> NDArray[np.int64]:
-        with passes.beside(self.public) as public:
+    def _all_mistakes(self, passes: Passes, facts: PublicFacts) -> NDArray[np.int64]:
+        with passes.beside(self.public_lake) as public:
             return np.array([self._mistakes(learner, public, facts) for learner in self.grid])
 
     @staticmethod
-    def _mistakes(learner: IterativeLearner, public: Passes, facts: Facts) -> int:
+    def _mistakes(learner: IterativeLearner, public: Passes, facts: PublicFacts) -> int:
         trial, rows = Session(public, lambda: None, Share(0, 2)), max(1, public.lake.rows // 2)
         epsilon = min(float(MAX_EPSILON), facts.epsilon * facts.rows / rows)
         weights = learner.learn(trial, replace(facts, rows=rows, epsilon=epsilon)).weights
@@ -173,7 +187,7 @@ class PublicTuning:
         return int(counted.vector[0])
 
 
-def _dearest(found: list[Guarantee], facts: Facts, how: str) -> Guarantee:
+def _dearest(found: list[Guarantee], facts: PublicFacts, how: str) -> Guarantee:
     delta = max(one.delta for one in found)
     event: Event = ApproximateEvent(facts.epsilon, delta) if delta else PureEvent(facts.epsilon)
     said = tuple(dict.fromkeys(text for one in found for text in one.assumptions))
@@ -181,6 +195,6 @@ def _dearest(found: list[Guarantee], facts: Facts, how: str) -> Guarantee:
     return Guarantee(event, delta, "tuning", how + theorems, said)
 
 
-def _candidates(grid: tuple[IterativeLearner, ...], facts: Facts) -> Iterator[tuple[str, str]]:
+def _candidates(grid: tuple[IterativeLearner, ...], facts: PublicFacts) -> Iterator[tuple[str, str]]:
     for learner in grid:
         yield "candidate", f"{learner.name}: " + "; ".join(text for _, text in learner.forecast(facts))

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 from scipy.special import logsumexp, softmax
 
 from daskrado.errors import UsageError
-from daskrado.models.rados import rados_of
+from daskrado.learners.base import ReleaseLearner
+from daskrado.models.rados import RADO_STATISTICS, rados_of
 from daskrado.privacy.release import Release
 
 Vector = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class RadoMoments:
+class RadoMoments(ReleaseLearner):
     """theta = (Cov + ridge v I)^-1 mean, over the rados; v is the mean variance of a column.
 
     log E exp(-theta pi) = -theta mean + theta' Cov theta / 2 - ...: this minimises the first two cumulants of the
@@ -31,13 +34,15 @@ class RadoMoments:
         matrices, lemma 3.3 and section 3.3.
     """
 
-    ridge: float | None = None
+    regularisation: Annotated[float | None, Field(ge=0)] = None
 
-    name = "rado_moments"
+    name: ClassVar[str] = "rado_moments"
+    statistics: ClassVar[tuple[str, ...]] = RADO_STATISTICS
+    older_names: ClassVar[Mapping[str, str]] = {"ridge": "regularisation"}
 
     def __post_init__(self) -> None:
-        if self.ridge is not None and not 0 <= self.ridge < math.inf:
-            raise UsageError(f"ridge must be at least 0, got {self.ridge}")
+        if self.regularisation is not None and not 0 <= self.regularisation < math.inf:
+            raise UsageError(f"regularisation must be at least 0, got {self.regularisation}")
 
     def fit(self, release: Release) -> tuple[Vector, dict[str, Any]]:
         """Weights for the encoded features, and public facts on how they came about."""
@@ -51,7 +56,7 @@ class RadoMoments:
         mean = rados.mean(axis=0)
         centred = rados - mean
         values, vectors = np.linalg.eigh(centred.T @ centred / (count - 1))
-        ridge = _shrinkage_ridge(centred) if self.ridge is None else self.ridge
+        ridge = _shrinkage_ridge(centred) if self.regularisation is None else self.regularisation
         values = np.maximum(values, 0.0)
         values += ridge * float(values.mean())
         # Directions in which the rados do not vary get no weight instead of a division by zero.
@@ -80,7 +85,7 @@ def _shrinkage_ridge(centred: Vector) -> float:
 
 
 @dataclass(frozen=True)
-class RadoNewton:
+class RadoNewton(ReleaseLearner):
     """Minimises log mean exp(-rados theta) + (ridge v / 2) |theta|^2, v the mean variance of a rado column.
 
     That is m times the logistic rado risk with ridge penalty ridge v / m. Without a ridge a separable rado set has
@@ -90,15 +95,20 @@ class RadoNewton:
         Nock, Patrini and Friedman (2015), equation 4.
     """
 
-    ridge: float = 1.0
-    steps: int = 100
-    tolerance: float = 1e-10
+    regularisation: Annotated[float, Field(gt=0)] = 1.0
+    steps: Annotated[int, Field(ge=1, le=10_000)] = 100
+    tolerance: Annotated[float, Field(gt=0, lt=1)] = 1e-10
 
-    name = "rado_newton"
+    name: ClassVar[str] = "rado_newton"
+    statistics: ClassVar[tuple[str, ...]] = RADO_STATISTICS
+    older_names: ClassVar[Mapping[str, str]] = {"ridge": "regularisation"}
 
     def __post_init__(self) -> None:
-        if not (self.ridge > 0 and math.isfinite(self.ridge)):
-            raise UsageError(f"ridge must be above 0 (separable rados have no minimiser without), got {self.ridge}")
+        if not (self.regularisation > 0 and math.isfinite(self.regularisation)):
+            raise UsageError(
+                "regularisation must be above 0 (separable rados have no minimiser without), "
+                f"got {self.regularisation}"
+            )
 
     def fit(self, release: Release) -> tuple[Vector, dict[str, Any]]:
         """Weights for the encoded features, and public facts on how they came about."""
@@ -116,7 +126,7 @@ class RadoNewton:
         }
         if variance == 0.0:
             return theta, details
-        scaled, penalty = rados / math.sqrt(variance), self.ridge  # in these units v = 1
+        scaled, penalty = rados / math.sqrt(variance), self.regularisation  # in these units v = 1
 
         def objective(point: Vector) -> float:
             return float(logsumexp(-scaled @ point)) + penalty * float(point @ point) / 2

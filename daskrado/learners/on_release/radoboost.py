@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from daskrado.errors import UsageError
-from daskrado.models.rados import rados_of
+from daskrado.learners.base import ReleaseLearner
+from daskrado.models.rados import RADO_STATISTICS, rados_of
 from daskrado.privacy.release import Release
 
 CLAMP = 1.0 - 1e-12
@@ -33,7 +35,7 @@ class Round:
 
 
 @dataclass(frozen=True)
-class RadoBoost:
+class RadoBoost(ReleaseLearner):
     """Minimises log mean exp(-rados theta) by coordinate steps.
 
     With p_k = max_j |rado_jk| and w the weights over rados, a round takes a feature k, its edge
@@ -53,17 +55,18 @@ class RadoBoost:
         Nielsen (2007) for the linear update; Schapire and Singer (1999) for the exponential one.
     """
 
-    rounds: int = 1000
-    kappa: float = 1.0
+    rounds: Annotated[int, Field(ge=1, le=10_000_000)] = 1000
+    kappa: Annotated[float, Field(ge=1)] = 1.0
     oracle: Literal["strongest", "median", "prudential"] = "strongest"
-    prudence: float = 0.5
-    clamp: float = CLAMP
-    clamp_low: float = 0.0
-    floor: float = 1e-12
+    prudence: Annotated[float, Field(gt=0, le=1)] = 0.5
+    clamp: Annotated[float, Field(gt=0, lt=1)] = CLAMP
+    clamp_low: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    floor: Annotated[float, Field(ge=0, lt=1)] = 1e-12
     update: Literal["linear", "exponential"] = "linear"
     keep: Literal["risk", "last"] = "risk"
 
-    name = "radoboost"
+    name: ClassVar[str] = "radoboost"
+    statistics: ClassVar[tuple[str, ...]] = RADO_STATISTICS
 
     def __post_init__(self) -> None:
         if self.rounds < 1:

@@ -1,0 +1,412 @@
+"""kind: learn. A model from one release of a statistic, or from a learner that reads the lake several times."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+import numpy as np
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
+from daskrado.errors import UsageError
+from daskrado.jobs.base import Address, Charge, Line, Outcome, PrivateJob, Run
+from daskrado.jobs.report import Section, bars
+from daskrado.lake.scan import Lake, open_lake
+from daskrado.lake.seeds import SignatureKey
+from daskrado.lake.shards import check_places, check_signatures
+from daskrado.learners.base import Learner, ReleaseLearner
+from daskrado.learners.on_passes.iterative import IterativeLearner, Learned, Session, worthwhile_guarantee
+from daskrado.ledger.account import Account
+from daskrado.models.linear import LinearModel
+from daskrado.privacy.mechanisms import OneShot, Target, default_mechanism, mechanism, mechanism_kind
+from daskrado.privacy.perturbation import PublicFacts
+from daskrado.privacy.protect import Private
+from daskrado.privacy.relations import Relation
+from daskrado.privacy.release import Release, release_without_privacy
+from daskrado.privacy.statement import DOMAIN_IS_PUBLIC, PrivacyStatement
+from daskrado.registry import one_of
+from daskrado.statistics.base import Headline, Statistic, Summary
+from daskrado.table.lattice import Lattice
+
+if TYPE_CHECKING:
+    AnyLearner = Learner
+    AnyStatistic = Statistic
+else:
+    AnyLearner = one_of(Learner, "daskrado.learners")
+
+    def _width(info: ValidationInfo) -> dict[str, Any]:
+        domain = info.data.get("domain")  # missing where the domain itself is refused
+        return {"width": 1 if domain is None else domain.width}
+
+    AnyStatistic = one_of(Statistic, "daskrado.statistics", given=_width)
+
+ROLE = "release"
+TUNING_KEY = SignatureKey.from_seed(0)  # deals rows out to the parts of a tuning grid: public, and not by content
+
+
+class LearnJob(PrivateJob):
+    """One model. ``private: false`` must be written out to get a baseline without protection."""
+
+    name: ClassVar[str] = "learn"
+    without_privacy: ClassVar[str] = "a baseline"
+    addresses: ClassVar[tuple[Address, ...]] = (("learner", "public_lake"),)
+
+    learner: AnyLearner = Field(default="moments", validate_default=True)
+    statistic: AnyStatistic | None = None
+    rows: int | None = Field(
+        default=None, ge=1, le=10**15, description="public number of rows; a guess under add_remove"
+    )
+    mechanism: str | None = None
+    lattice_bits: int | None = Field(default=None, ge=4, le=26)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_statistic(cls, content: Any) -> Any:
+        """The statistic that the learner needs, where the pipeline leaves it out; older spellings of learners."""
+        if not isinstance(content, dict):
+            return content
+        learner = content.get("learner", "moments")
+        if isinstance(learner, dict) and learner.get("kind") == "tuning" and learner.get("public_lake") is not None:
+            learner = {**learner, "kind": "public_tuning"}
+        elif isinstance(learner, dict) and learner.get("kind") == "tuning":
+            learner = {key: value for key, value in learner.items() if key != "public_lake"}
+        return {**content, "learner": learner}
+
+    @field_validator("mechanism")
+    @classmethod
+    def _known_mechanism(cls, name: str | None) -> str | None:
+        try:
+            return None if name is None else mechanism_kind(name).name
+        except UsageError as error:
+            raise ValueError(str(error)) from error
+
+    @model_validator(mode="after")
+    def _check(self) -> LearnJob:
+        if isinstance(self.learner, IterativeLearner):
+            self._check_iterative(self.learner)
+        else:
+            self._check_statistic(cast(ReleaseLearner, self.learner))
+        self._check_noise()
+        return self
+
+    def _check_statistic(self, learner: ReleaseLearner) -> None:
+        if self.statistic is not None and self.statistic.name not in learner.statistics:
+            raise ValueError(
+                f"learner {learner.name} needs one of the statistics {', '.join(learner.statistics)}, "
+                f"got {self.statistic.name}"
+            )
+        seeded = getattr(self.chosen_statistic, "seed", None) is not None
+        if self.private and getattr(self.chosen_statistic, "bucket_zero", False):
+            raise ValueError("bucket_zero is for baselines (private: false): it doubles the sensitivity")
+        if self.private and seeded and self._counts_rows and self.domain.id is None:
+            raise ValueError(
+                "public signatures by position shift when a row is added or removed: give the domain an id column, "
+                "drop statistic.seed, or protect under replace_one"
+            )
+
+    def _check_iterative(self, learner: IterativeLearner) -> None:
+        if self.statistic is not None or self.mechanism is not None:
+            raise ValueError(
+                f"learner {learner.name} has statistics and noise of its own: drop statistic and mechanism"
+            )
+        if self.private != learner.private:
+            raise ValueError(
+                "learner erm adds no noise: it goes with private: false, and the other learners that read the lake "
+                "several times do not"
+            )
+        if self.private and learner.seeded and self._counts_rows and self.domain.id is None:
+            raise ValueError(
+                f"{learner.name} deals rows out by position, which shifts when a row is added or removed: give the "
+                "domain an id column, or protect under replace_one"
+            )
+        if self._counts_rows and self.rows is None:
+            raise ValueError(
+                f"learner {learner.name} under add_remove needs rows: a public guess at their number, which is "
+                "secret (only accuracy depends on it)"
+            )
+
+    def _check_noise(self) -> None:
+        if self.budget is None or isinstance(self.learner, IterativeLearner):
+            return
+        kind = mechanism_kind(self.noise)
+        if kind.needs_delta and self.budget.delta == 0:
+            raise ValueError(
+                f"{kind.name} noise needs delta above 0: give budget.delta, or use laplace for a pure guarantee"
+            )
+        first = self.ledger.first_limit
+        if first is not None and first.delta == 0 and kind.needs_delta:
+            raise ValueError(f"ledger.first_limit needs a delta above 0 to cover {kind.name} noise")
+
+    @property
+    def _counts_rows(self) -> bool:
+        """Whether the number of rows is secret."""
+        return self.protect is not None and self.protect.relation is Relation.ADD_REMOVE
+
+    @property
+    def noise(self) -> str:
+        """The mechanism's name: as given, else by the budget's delta."""
+        assert self.budget is not None
+        return self.mechanism or default_mechanism(self.budget.delta)
+
+    @cached_property
+    def chosen_statistic(self) -> Statistic | None:
+        """The statistic that is released: as given, else the learner's default; None for a learner on passes."""
+        if self.statistic is not None or isinstance(self.learner, IterativeLearner):
+            return self.statistic
+        from daskrado.registry import make
+
+        default = cast(ReleaseLearner, self.learner).statistics[0]
+        return make(Statistic, ("daskrado.statistics",), default, {"width": self.domain.width})
+
+    @cached_property
+    def lattice(self) -> Lattice:
+        """The grid of the rows."""
+        default = Statistic.default_bits if self.chosen_statistic is None else self.chosen_statistic.default_bits
+        return Lattice(self.domain.norm_bound, self.lattice_bits or default)
+
+    @cached_property
+    def facts(self) -> PublicFacts:
+        """What a learner that reads the lake several times may know before it reads a row."""
+        rows = self.rows or open_lake(self.lake, self.domain).rows
+        width, bound = self.domain.width, self.domain.norm_bound
+        if not isinstance(self.privacy, Private):
+            return PublicFacts(rows, width, bound, Relation.REPLACE_ONE, 1.0)
+        protect, budget = self.privacy.protect, self.privacy.budget
+        return PublicFacts(
+            rows,
+            width,
+            bound,
+            protect.relation,
+            budget.epsilon,
+            budget.delta,
+            protect.rows_per_unit,
+            self.lattice.bits,
+        )
+
+    def calibrated(self) -> OneShot | None:
+        """The mechanism of a one-shot release, calibrated anew: each is used once."""
+        if not isinstance(self.privacy, Private) or self.chosen_statistic is None:
+            return None
+        protect, budget = self.privacy.protect, self.privacy.budget
+        target = Target(self.chosen_statistic, self.lattice, protect.relation, protect.rows_per_unit)
+        return mechanism(self.noise, target, budget.epsilon, budget.delta)
+
+    def charges(self) -> tuple[Charge, ...]:
+        """One: that of the mechanism, or of the learner."""
+        if not isinstance(self.privacy, Private):
+            return ()
+        chosen = self.calibrated()
+        if chosen is not None:
+            return (Charge.of_mechanism(ROLE, chosen, self.privacy, self._assumptions()),)
+        found = worthwhile_guarantee(cast(IterativeLearner, self.learner), self.facts)
+        statement = PrivacyStatement.of(
+            found.event,
+            self.privacy.protect,
+            self.privacy.budget,
+            mechanism=found.mechanism,
+            theorem=found.theorem,
+            assumptions=(*self._assumptions(), *found.assumptions),
+        )
+        return (Charge(ROLE, found.event, statement),)
+
+    def _assumptions(self) -> tuple[str, ...]:
+        assert self.protect is not None
+        said = (self.protect.owned, DOMAIN_IS_PUBLIC)
+        feature = self.protect.feature
+        if feature is None:
+            return said
+        return (*said, f"only the value of {feature!r} is protected; all other columns are taken as public")
+
+    @property
+    def title(self) -> str:
+        """What it makes."""
+        return f"{self.dataset}: a linear classifier"
+
+    def plan(self) -> Iterator[Line]:
+        """Statistic, learner, forecast and noise."""
+        statistic = self.chosen_statistic
+        if statistic is not None:
+            yield "statistic", f"{statistic.name}, {statistic.size:,} integers on a 2^-{self.lattice.bits} grid"
+        yield "learner", self.learner.name
+        yield from self._forecast()
+        for row in self._noise_rows(self.calibrated()):
+            yield "noise", f"{row.block}: {row.text}"
+
+    def _forecast(self) -> Iterator[Line]:
+        """What a learner that reads the lake several times will do, and the excess risk to expect of its noise."""
+        if not isinstance(self.learner, IterativeLearner):
+            return
+        yield from self.learner.forecast(self.facts)
+        if self.private:
+            excess = self.learner.excess(self.facts)
+            yield "forecast", f"about {excess:.2g} more loss per row than without noise (a public rule)"
+
+    def _noise_rows(self, chosen: OneShot | None) -> Iterator[_Noise]:
+        """For each block: the noise, and how many rows of full norm would move an entry as far."""
+        if chosen is None:
+            return
+        std = chosen.noise_std()
+        for block in chosen.target.statistic.blocks:
+            yield _Noise(block.name, block.size, std[block.name], self.lattice.norm_bound**block.power)
+
+    @property
+    def by_record(self) -> bool:
+        """Whether rows get their seeds from the record id, where there is one."""
+        if self.domain.id is None:
+            return False
+        if self.chosen_statistic is not None:
+            return self.chosen_statistic.needs_seeds
+        # A replaced record may bring another id and move to another part of a grid; its position stays, if no folder
+        # is named after what it holds.
+        return cast(IterativeLearner, self.learner).seeded and self._counts_rows
+
+    def scan(self, sites: int = 1) -> Lake:
+        """The lake; sums of it, and of ``sites`` lakes like it, must fit in 64 bits.
+
+        Refused are lakes whose rows a tuning grid, or public signatures, would tell by positions that depend on them.
+        """
+        lake = open_lake(self.lake, self.domain, ids=self.by_record)
+        statistic = self.chosen_statistic
+        if statistic is not None:
+            if self.private and getattr(statistic, "seed", None) is not None:
+                check_signatures(lake, self.domain)
+            self.lattice.guard(lake.rows * sites, statistic.largest_per_row(self.lattice))
+        elif self.private and cast(IterativeLearner, self.learner).seeded and not self.by_record:
+            check_places(
+                lake, "tuning deals rows out", "protect under add_remove with an id column, or tune on a public_lake"
+            )
+        return lake
+
+    @property
+    def key(self) -> SignatureKey:
+        """The public key of a declared seed, else a secret and fresh one."""
+        seed = getattr(self.chosen_statistic, "seed", None)
+        return SignatureKey.secret() if seed is None else SignatureKey.from_seed(seed)
+
+    def needs_rows(self, account: Account) -> bool:
+        """A kept release of a statistic needs no rows."""
+        return self.chosen_statistic is None or not account.has(ROLE)
+
+    def work(self, run: Run) -> Outcome:
+        """Release once and learn from that, or let the learner read, draw and learn."""
+        released = self._learned(run) if self.chosen_statistic is None else self._released(run)
+        statement = run.charges[ROLE].statement if run.charges else PrivacyStatement.none()
+        if isinstance(released, Learned):
+            weights, details = released.weights, released.details
+        else:
+            with run.clock("learn"):
+                weights, details = cast(ReleaseLearner, self.learner).fit(released)
+        model = LinearModel(self.domain, weights, statement, self.learner.name, details)
+        return learn_outcome(self, model, released)
+
+    def _released(self, run: Run) -> Release:
+        statistic, chosen = self.chosen_statistic, self.calibrated()
+        assert statistic is not None
+
+        def gather() -> Summary:
+            with run.workers() as client, run.clock("collect"):
+                return run.collect(statistic, self.lattice, client, key=self.key)
+
+        return release_without_privacy(gather()) if chosen is None else run.release(ROLE, chosen, gather)
+
+    def _learned(self, run: Run) -> Learned:
+        """In a private run the bar shows no gradient norm and the manifest no seconds: both depend on the rows."""
+        learner = cast(IterativeLearner, self.learner)
+        with (
+            run.workers() as client,
+            run.passes(
+                self.lattice, client, seeded=learner.seeded, by_record=self.by_record, key=TUNING_KEY
+            ) as passes,
+            run.clock("learn"),
+        ):
+            if not run.charges:
+                watch = getattr(run.progress, "note", None)
+                return learner.learn(Session(passes, _nothing, progress=run.progress, watch=watch), self.facts)
+            grant = run.grants[ROLE]
+            draws, spend = run.account.numbered(ROLE, grant), partial(run.account.spend, grant)
+            return learner.learn(Session(passes, spend, progress=run.progress, journal=draws), self.facts)
+
+
+def _nothing() -> None:
+    """A run without privacy has no grant to spend."""
+
+
+@dataclass(frozen=True)
+class _Noise:
+    """The noise on the entries of one block."""
+
+    block: str
+    entries: int
+    std: float
+    row: float  # what a row of full norm adds to an entry
+
+    @property
+    def rows(self) -> str:
+        """The noise in words."""
+        count = self.std / self.row
+        return f"as much as {count:,.1f} rows" if count < 1000 else f"as much as {math.ceil(count):,} rows"
+
+    @property
+    def text(self) -> str:
+        """For a plan."""
+        return f"standard deviation {self.std:.4g}, {self.rows}" if self.std else "public, none needed"
+
+
+def headline_of(released: Release | Learned) -> Headline:
+    """Released values to set against the noise on them, as the statistic itself says."""
+    if isinstance(released, Learned):
+        return Headline("weights", released.weights, released.noise_std.get("weights", 0.0))
+    return released.statistic.headline(released.values, released.noise_std)
+
+
+def learn_outcome(job: LearnJob, model: LinearModel, released: Release | Learned) -> Outcome:
+    """What is said and shown of a learned model; a study's combined model says the same."""
+    shown = headline_of(released)
+    lines = []
+    if model.statement.private and shown.std:
+        strong = int((abs(shown.values) > 2 * shown.std).sum())
+        stands = f"{strong} of {len(shown.values)} entries stand out of the noise"
+        lines.append(f"{shown.what}: {stands} (above 2 standard deviations)")
+    statistic = job.chosen_statistic
+    grid = f"on a 2^-{job.lattice.bits} grid of the norm bound {job.lattice.norm_bound:g}"
+    summed = "the learner's own" if statistic is None else f"{statistic.name}, {statistic.size:,} integers {grid}"
+    return Outcome(
+        model,
+        model.statement,
+        model,
+        released,
+        facts={
+            "lattice": {"norm_bound": job.lattice.norm_bound, "bits": job.lattice.bits},
+            "noise_std": released.noise_std,
+            "features": job.domain.width,
+        },
+        lines=lines,
+        made=[("statistic", summed), ("learner", model.learner)],
+        sections=lambda: [_noise_section(job, shown)],
+    )
+
+
+def _noise_section(job: LearnJob, shown: Headline) -> Section:
+    title = "Noise against signal"
+    if job.chosen_statistic is None:
+        return Section(title, rows=list(job._forecast()))
+    names = job.domain.feature_names
+    named = names if len(names) == len(shown.values) else tuple(map(str, range(len(shown.values))))
+    plot = bars(dict(zip(named, shown.values.tolist(), strict=True)), f"released {shown.what}", noise=shown.std)
+    chosen = job.calibrated()
+    if chosen is None:
+        return Section(title, text="No noise was added.", plot=plot)
+    length, alone = float(np.linalg.norm(shown.values)), shown.std * math.sqrt(len(shown.values))
+    return Section(
+        title,
+        text=f"The released {shown.what} has length {length:.4g}; noise alone would have length about {alone:.4g}.",
+        header=("released", "entries", "noise, standard deviation", "moves an entry"),
+        rows=[
+            (row.block, f"{row.entries:,}", f"{row.std:.4g}", row.rows if row.std else "public: no noise needed")
+            for row in job._noise_rows(chosen)
+        ],
+        plot=plot,
+    )

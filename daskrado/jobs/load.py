@@ -1,0 +1,111 @@
+"""From a file, a mapping or an object to a job: the ``kind`` key says which class reads the rest."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from daskrado.errors import UsageError
+from daskrado.jobs.base import Address, Job
+from daskrado.registry import concrete, kinds
+from daskrado.table.yaml_file import parse, read_yaml
+
+PACKAGE = "daskrado.jobs"
+DEFAULT_KIND = "learn"
+BASE_ADDRESSES: tuple[Address, ...] = (
+    ("lake",),
+    ("domain",),
+    ("ledger", "path"),
+    *(("cluster", key) for key in ("scheduler_file", "tls_ca_file", "tls_client_cert", "tls_client_key")),
+)
+
+
+def job_class(kind: str) -> type[Job]:
+    """The class of a kind. Its own file is imported first: a job needs no other kind's modules."""
+    with suppress(ModuleNotFoundError):
+        import_module(f"{PACKAGE}.{kind.partition(' ')[0]}")
+    found = {job.name: job for job in concrete(Job) if hasattr(job, "name")}
+    return found[kind] if kind in found else kinds(Job, PACKAGE)[kind]
+
+
+def load_job(source: Job | Mapping[str, Any] | str | Path, changes: Mapping[str, Any] | None = None) -> Job:
+    """A validated job from a pipeline file, from its keys, or as it is.
+
+    Paths in a file are relative to that file. ``changes`` are keys that replace the file's, dotted where nested.
+    """
+    if isinstance(source, Job):
+        return source
+    where = str(source) if isinstance(source, str | Path) else "pipeline"
+    content = read_yaml(source) if isinstance(source, str | Path) else source
+    if not isinstance(content, Mapping):
+        raise UsageError(f"{where}: must be a mapping of keys, got {type(content).__name__}")
+    content = _changed(dict(content), changes or {})
+    kind = content.pop("kind", DEFAULT_KIND)
+    from daskrado.jobs import kinds as old
+
+    if kind in old.KINDS:
+        return old.job_of(kind, content, where)  # type: ignore[return-value]
+    try:
+        chosen = job_class(kind) if isinstance(kind, str) and " " not in kind else None
+    except KeyError:
+        chosen = None
+    if chosen is None:
+        allowed = sorted({*(name for name in kinds(Job, PACKAGE) if " " not in name), *old.KINDS})
+        raise UsageError(f"{where}: kind {kind!r} is unknown; allowed: {', '.join(allowed)}")
+    notes: list[str] = []
+    if isinstance(source, str | Path):
+        for address in (*BASE_ADDRESSES, *chosen.addresses):
+            _resolve(content, address, Path(source).parent, notes)
+    job = parse(chosen, content, where)
+    job._notes = tuple(notes)
+    return job
+
+
+def _changed(content: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The content with dotted keys set; what lies beside them stays."""
+    for dotted, value in changes.items():
+        *path, last = dotted.split(".")
+        holder = content
+        for key in path:
+            inner = holder.get(key)
+            holder[key] = dict(inner) if isinstance(inner, Mapping) else {}
+            holder = holder[key]
+        holder[last] = value
+    return content
+
+
+def _resolve(content: dict[str, Any], address: Address, folder: Path, notes: list[str]) -> None:
+    """Read a key's paths relative to the pipeline's folder."""
+    holder: Any = content
+    for key in address[:-1]:
+        if not isinstance(holder, dict) or not isinstance(holder.get(key), dict):
+            return
+        holder[key] = dict(holder[key])
+        holder = holder[key]
+    value = holder.get(address[-1]) if isinstance(holder, dict) else None
+    if isinstance(value, str):
+        holder[address[-1]] = _beside(value, folder, notes)
+    elif isinstance(value, list) and all(isinstance(part, str) for part in value):
+        holder[address[-1]] = [_beside(part, folder, notes) for part in value]
+
+
+def _beside(path: str, folder: Path, notes: list[str]) -> str:
+    """A path as the pipeline's folder reads it; one that is found from the working folder only is still read."""
+    if "://" in path or os.path.isabs(path) or not path:
+        return path
+    near = os.path.normpath(folder / path)
+    if not _exists(near) and _exists(path):
+        notes.append(f"{path} was found from the working folder; paths in a pipeline are relative to its own file")
+        return path
+    return near
+
+
+def _exists(path: str) -> bool:
+    """Whether a path, or the folder before its first glob mark, is there."""
+    parts = Path(path).parts
+    glob = next((i for i, part in enumerate(parts) if any(mark in part for mark in "*?[")), len(parts))
+    return os.path.exists(path) or (glob < len(parts) and os.path.isdir(os.path.join("", *parts[:glob]) or "."))

@@ -1,0 +1,82 @@
+"""The manifest: one envelope for every kind. ``manifest.schema.json`` beside this file says what is in it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.resources import files as package_files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import daskrado
+from daskrado.privacy.accountant import event_to_json
+
+if TYPE_CHECKING:
+    from daskrado.jobs.base import Charge, Outcome, Run
+
+SCHEMA = "daskrado.manifest/2"
+
+
+def manifest_of(
+    run: Run,
+    outcome: Outcome,
+    *,
+    folder: Path,
+    facts: Mapping[str, Any],
+    budget: Sequence[Mapping[str, Any]],
+    seconds: Mapping[str, float],
+    notes: Sequence[str],
+) -> dict[str, Any]:
+    """Everything public about a run. ``seconds`` is empty where the number of rows is secret, and then left out."""
+    job = run.job
+    return {
+        "schema": SCHEMA,
+        "daskrado": daskrado.__version__,
+        "kind": job.name,
+        "run": run.account.run,
+        "dataset": job.dataset,
+        "statement": outcome.statement.model_dump(mode="json"),
+        "privacy_in_words": outcome.statement.sentence(),
+        "charges": [_charge(charge) for charge in run.charges.values()],
+        "budget": [dict(state) for state in budget],
+        "job": job.public_options(),
+        "domain_sha256": job.domain.digest(),
+        "files": [_file(folder, path) for path in sorted(folder.rglob("*")) if path.is_file()],
+        "facts": dict(facts),
+        "notes": list(notes),
+        **({"seconds": dict(seconds)} if seconds else {}),
+    }
+
+
+def _charge(charge: Charge) -> dict[str, Any]:
+    return {
+        "role": charge.role,
+        "event": event_to_json(charge.event),
+        "statement": charge.statement.model_dump(mode="json"),
+        "part": charge.part,
+        "blocks": list(charge.blocks),
+    }
+
+
+def _file(folder: Path, path: Path) -> dict[str, Any]:
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return {"name": path.relative_to(folder).as_posix(), "sha256": digest, "bytes": path.stat().st_size}
+
+
+@cache
+def manifest_schema() -> dict[str, Any]:
+    """The JSON Schema of a manifest."""
+    content: dict[str, Any] = json.loads(package_files("daskrado.jobs").joinpath("manifest.schema.json").read_text())
+    return content
+
+
+def file_digest(manifest: Mapping[str, Any], name: str) -> str | None:
+    """The digest that a manifest, of this version or the one before, gives for a published file."""
+    for entry in manifest.get("files", ()):
+        if entry.get("name") == name:
+            return str(entry["sha256"])
+    older = manifest.get("student_sha256") if manifest.get("student") == name else None
+    return None if older is None else str(older)

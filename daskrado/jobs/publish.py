@@ -1,0 +1,97 @@
+"""From an outcome to files and a result: files and manifest first, then the report, which may fail without loss."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from daskrado.jobs.manifest import manifest_of
+from daskrado.jobs.report import page_of
+from daskrado.jobs.result import Result
+from daskrado.models.linear import LinearModel
+from daskrado.table.yaml_file import write_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from daskrado.jobs.base import Outcome, Run
+
+SHOWN_WEIGHTS = 8
+_log = logging.getLogger(__name__)
+
+
+def publish(run: Run, outcome: Outcome, *, write: bool) -> Result:
+    """Publish what a run found, if it is to be written, and return it."""
+    job, account = run.job, run.account
+    budget = tuple(run.budgets())
+    rows = run.rows
+    facts = {"rows": rows, **outcome.facts} if job.rows_public else dict(outcome.facts)
+    # How long a pass takes tells how many rows there are.
+    seconds = dict(run.clock.seconds) if rows is not None else {}
+    names: list[str] = []
+    if write:
+        with account.publish(job.output) as folder:
+            files = _write_files(outcome, folder)
+            names = [*files, "manifest.json", "report.html"]
+            notes = (*account.notes, *outcome.notes)
+            content = manifest_of(
+                run, outcome, folder=folder, facts=facts, budget=budget, seconds=seconds, notes=notes
+            )
+            write_text(folder / "manifest.json", json.dumps(content, indent=2, allow_nan=False) + "\n")
+            try:
+                write_text(folder / "report.html", page_of(run, outcome, facts, budget, seconds, notes))
+            except Exception as error:  # what was paid for is on disk: a page is not worth losing it
+                _log.info("report", exc_info=True)
+                names.remove("report.html")
+                account.notes += (
+                    f"report.html could not be drawn ({type(error).__name__}); everything else is complete",
+                )
+    notes = (*account.notes, *outcome.notes)
+    lines = [outcome.statement.sentence(), *outcome.lines, *map(budget_line, budget), *notes]
+    if outcome.model is not None:
+        lines += ["largest weights:", *weight_lines(outcome.model)]
+    spent = ", ".join(f"{stage} {value:g} s" for stage, value in seconds.items())
+    if write:
+        lines.append("; ".join(filter(None, [spent, f"written to {job.output}: {', '.join(names)}"])))
+    return Result(
+        job.name,
+        account.run,
+        job.dataset,
+        outcome.value,
+        outcome.statement,
+        budget,
+        outcome.model,
+        outcome.release,
+        facts,
+        notes,
+        seconds,
+        tuple(lines),
+    )
+
+
+def _write_files(outcome: Outcome, folder: Path) -> list[str]:
+    """Write the model and the kind's own files; returns their names."""
+    writers: Mapping[str, Callable[[Path], None]] = outcome.files
+    if outcome.model is not None:
+        writers = {"model.json": outcome.model.save, **writers}
+    for name, write in writers.items():
+        write(folder / name)
+    return list(writers)
+
+
+def budget_line(budget: Mapping[str, Any]) -> str:
+    """The state of a budget in one line."""
+    return (
+        f"budget of {budget['dataset']} under {budget['relation']}: epsilon {budget['spent_epsilon']:.4g} of "
+        f"{budget['limit_epsilon']:g} spent, {budget['left_epsilon']:.4g} left"
+    )
+
+
+def weight_lines(model: LinearModel) -> Iterator[str]:
+    """The largest weights, one line each."""
+    weights = model.coefficients
+    for name in weights.abs().sort_values(ascending=False).index[:SHOWN_WEIGHTS]:
+        yield f"  {weights[name]:+12.5g}  {name}"
