@@ -11,12 +11,12 @@ from daskrado.cluster import ClusterConfig, cluster_config
 from daskrado.engines.queries import PrivateQueries
 from daskrado.errors import UsageError
 from daskrado.jobs.base import Job, perform
-from daskrado.jobs.load import load_job
 from daskrado.jobs.labels.access import LabelRun, load_pipeline
 from daskrado.jobs.labels.bag_job import run_bags
 from daskrado.jobs.labels.config import BagPipeline, LabelPipeline
 from daskrado.jobs.labels.job import run_labels
 from daskrado.jobs.learn import LearnJob
+from daskrado.jobs.load import load_job
 from daskrado.jobs.measure.local import LocalPipeline
 from daskrado.jobs.measure.local import estimates as estimate_local
 from daskrado.jobs.measure.local import learn as learn_local
@@ -73,7 +73,12 @@ def run(
     where = None
     if workers is not None or cluster is not None:
         where = cluster if isinstance(cluster, ClusterConfig) else cluster_config(workers, cluster)
-    chosen = load_job(job, changes).with_changes(cluster=where, output=None if out is None else str(out))
+    loaded: Any = load_job(job, changes)
+    if not isinstance(loaded, Job):  # a kind that is not one class yet
+        return loaded.overridden(where, None if out is None else str(out)).result(  # type: ignore[no-any-return]
+            overwrite=overwrite, ledger_path=ledger, progress=progress
+        )
+    chosen = loaded.with_changes(cluster=where, output=None if out is None else str(out))
     return perform(chosen, overwrite=overwrite, ledger=ledger, write=write, progress=progress)
 
 

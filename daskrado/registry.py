@@ -56,7 +56,7 @@ def kinds(base: type[T], *packages: str) -> dict[str, type[T]]:
 
 def options(thing: Any) -> dict[str, Any]:
     """A registered object as a file writes it: its kind, and its options as plain values."""
-    plain = TypeAdapter(type(thing)).dump_python(thing, mode="json")
+    plain = TypeAdapter(type(thing)).dump_python(thing, mode="json", exclude=set(getattr(thing, "hidden", ())))
     return {"kind": thing.name, **plain}
 
 

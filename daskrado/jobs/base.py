@@ -98,6 +98,7 @@ class Outcome:
     sections: Callable[[], Iterable[Section]] = tuple
     files: Mapping[str, Callable[[Path], None]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    title: str = ""  # of the report, where the job itself cannot say it
 
 
 class Job(Frozen):
@@ -272,6 +273,7 @@ class Run:
         self.grants: dict[str, Grant] = {}
         self.progress = progress
         self.clock = Clock(getattr(progress, "stage", None))
+        self._stack = contextlib.ExitStack()
 
     def __repr__(self) -> str:
         return f"<Run {self.account.run} of {self.job.name}>"
@@ -296,7 +298,10 @@ class Run:
         """Debit the ledger for every charge, before a row is read."""
         if not self.charges:
             return
-        fingerprint = self.lake.fingerprint if self.job.needs_rows(self.account) else None
+        fingerprint = None
+        if self.job.needs_rows(self.account):
+            fingerprint = self.lake.fingerprint
+            self.client  # noqa: B018 - workers that cannot be reached cost nothing, not even a voided entry
         relations = dict.fromkeys(charge.relation for charge in self.charges.values())
         self.account.first_limit(self.job.ledger, self.job.dataset, *relations)
         for role, charge in self.charges.items():
@@ -310,20 +315,24 @@ class Run:
                 room=charge.room,
             )
 
-    def workers(self) -> contextlib.AbstractContextManager[Any]:
-        """The workers that the job names; None inside the block where this process does the work."""
-        return connect(self.job.cluster, self.lake.size)
+    @cached_property
+    def client(self) -> Any:
+        """The workers that the job names, until the run ends; None where this process does the work."""
+        return self._stack.enter_context(connect(self.job.cluster, self.lake.size))
 
-    def collect(
-        self, statistic: Statistic, lattice: Lattice, client: Any, *, key: SignatureKey | None = None
-    ) -> Summary:
+    def close(self) -> None:
+        """Disconnect from the workers."""
+        self._stack.close()
+
+    def collect(self, statistic: Statistic, lattice: Lattice, *, key: SignatureKey | None = None) -> Summary:
         """Sum a statistic over the lake, exactly."""
-        return collect(statistic, self.lake, self.job.domain, lattice, key=key, client=client, progress=self.progress)
+        return collect(
+            statistic, self.lake, self.job.domain, lattice, key=key, client=self.client, progress=self.progress
+        )
 
     def passes(
         self,
         lattice: Lattice,
-        client: Any,
         *,
         seeded: bool = False,
         by_record: bool | None = None,
@@ -339,7 +348,7 @@ class Run:
             by_record=by_record,
             placed=placed,
             key=key,
-            client=client,
+            client=self.client,
         )
 
     def release(self, role: str, mechanism: Mechanism, gather: Callable[[], Summary]) -> Release:
@@ -386,9 +395,10 @@ def opened(
     ) as opened_account:
         run = Run(job, charges, opened_account, progress)
         opened_account.notes += job._notes
-        if job.reserves:
-            run.reserve()
-        yield run
+        with contextlib.closing(run):
+            if job.reserves:
+                run.reserve()
+            yield run
 
 
 def perform(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -200,7 +200,7 @@ class LearnJob(PrivateJob):
             return ()
         chosen = self.calibrated()
         if chosen is not None:
-            return (Charge.of_mechanism(ROLE, chosen, self.privacy, self._assumptions()),)
+            return (Charge.of_mechanism(ROLE, chosen, self.privacy, self.assumptions()),)
         found = worthwhile_guarantee(cast(IterativeLearner, self.learner), self.facts)
         statement = PrivacyStatement.of(
             found.event,
@@ -208,11 +208,12 @@ class LearnJob(PrivateJob):
             self.privacy.budget,
             mechanism=found.mechanism,
             theorem=found.theorem,
-            assumptions=(*self._assumptions(), *found.assumptions),
+            assumptions=(*self.assumptions(), *found.assumptions),
         )
         return (Charge(ROLE, found.event, statement),)
 
-    def _assumptions(self) -> tuple[str, ...]:
+    def assumptions(self) -> tuple[str, ...]:
+        """What the statement rests on beside its theorem."""
         assert self.protect is not None
         said = (self.protect.owned, DOMAIN_IS_PUBLIC)
         feature = self.protect.feature
@@ -231,11 +232,12 @@ class LearnJob(PrivateJob):
         if statistic is not None:
             yield "statistic", f"{statistic.name}, {statistic.size:,} integers on a 2^-{self.lattice.bits} grid"
         yield "learner", self.learner.name
-        yield from self._forecast()
-        for row in self._noise_rows(self.calibrated()):
+        yield from self.forecast()
+        chosen = self.calibrated()
+        for row in () if chosen is None else self.noise_rows(chosen.noise_std()):
             yield "noise", f"{row.block}: {row.text}"
 
-    def _forecast(self) -> Iterator[Line]:
+    def forecast(self) -> Iterator[Line]:
         """What a learner that reads the lake several times will do, and the excess risk to expect of its noise."""
         if not isinstance(self.learner, IterativeLearner):
             return
@@ -244,13 +246,11 @@ class LearnJob(PrivateJob):
             excess = self.learner.excess(self.facts)
             yield "forecast", f"about {excess:.2g} more loss per row than without noise (a public rule)"
 
-    def _noise_rows(self, chosen: OneShot | None) -> Iterator[_Noise]:
+    def noise_rows(self, std: Mapping[str, float]) -> Iterator[BlockNoise]:
         """For each block: the noise, and how many rows of full norm would move an entry as far."""
-        if chosen is None:
-            return
-        std = chosen.noise_std()
-        for block in chosen.target.statistic.blocks:
-            yield _Noise(block.name, block.size, std[block.name], self.lattice.norm_bound**block.power)
+        assert self.chosen_statistic is not None
+        for block in self.chosen_statistic.blocks:
+            yield BlockNoise(block.name, block.size, std[block.name], self.lattice.norm_bound**block.power)
 
     @property
     def by_record(self) -> bool:
@@ -307,24 +307,19 @@ class LearnJob(PrivateJob):
         assert statistic is not None
 
         def gather() -> Summary:
-            with run.workers() as client, run.clock("collect"):
-                return run.collect(statistic, self.lattice, client, key=self.key)
+            with run.clock("collect"):
+                return run.collect(statistic, self.lattice, key=self.key)
 
         return release_without_privacy(gather()) if chosen is None else run.release(ROLE, chosen, gather)
 
     def _learned(self, run: Run) -> Learned:
         """In a private run the bar shows no gradient norm and the manifest no seconds: both depend on the rows."""
         learner = cast(IterativeLearner, self.learner)
-        with (
-            run.workers() as client,
-            run.passes(
-                self.lattice, client, seeded=learner.seeded, by_record=self.by_record, key=TUNING_KEY
-            ) as passes,
-            run.clock("learn"),
-        ):
+        with run.passes(self.lattice, seeded=learner.seeded, by_record=self.by_record, key=TUNING_KEY) as passes:
             if not run.charges:
                 watch = getattr(run.progress, "note", None)
-                return learner.learn(Session(passes, _nothing, progress=run.progress, watch=watch), self.facts)
+                with run.clock("learn"):
+                    return learner.learn(Session(passes, _nothing, progress=run.progress, watch=watch), self.facts)
             grant = run.grants[ROLE]
             draws, spend = run.account.numbered(ROLE, grant), partial(run.account.spend, grant)
             return learner.learn(Session(passes, spend, progress=run.progress, journal=draws), self.facts)
@@ -335,7 +330,7 @@ def _nothing() -> None:
 
 
 @dataclass(frozen=True)
-class _Noise:
+class BlockNoise:
     """The noise on the entries of one block."""
 
     block: str
@@ -385,19 +380,18 @@ def learn_outcome(job: LearnJob, model: LinearModel, released: Release | Learned
         },
         lines=lines,
         made=[("statistic", summed), ("learner", model.learner)],
-        sections=lambda: [_noise_section(job, shown)],
+        sections=lambda: [_noise_section(job, shown, released)],
     )
 
 
-def _noise_section(job: LearnJob, shown: Headline) -> Section:
+def _noise_section(job: LearnJob, shown: Headline, released: Release | Learned) -> Section:
     title = "Noise against signal"
-    if job.chosen_statistic is None:
-        return Section(title, rows=list(job._forecast()))
+    if isinstance(released, Learned):
+        return Section(title, rows=list(job.forecast()))
     names = job.domain.feature_names
     named = names if len(names) == len(shown.values) else tuple(map(str, range(len(shown.values))))
     plot = bars(dict(zip(named, shown.values.tolist(), strict=True)), f"released {shown.what}", noise=shown.std)
-    chosen = job.calibrated()
-    if chosen is None:
+    if not released.statement.private:
         return Section(title, text="No noise was added.", plot=plot)
     length, alone = float(np.linalg.norm(shown.values)), shown.std * math.sqrt(len(shown.values))
     return Section(
@@ -406,7 +400,7 @@ def _noise_section(job: LearnJob, shown: Headline) -> Section:
         header=("released", "entries", "noise, standard deviation", "moves an entry"),
         rows=[
             (row.block, f"{row.entries:,}", f"{row.std:.4g}", row.rows if row.std else "public: no noise needed")
-            for row in job._noise_rows(chosen)
+            for row in job.noise_rows(released.noise_std)
         ],
         plot=plot,
     )

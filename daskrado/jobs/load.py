@@ -47,7 +47,7 @@ def load_job(source: Job | Mapping[str, Any] | str | Path, changes: Mapping[str,
     kind = content.pop("kind", DEFAULT_KIND)
     from daskrado.jobs import kinds as old
 
-    if kind in old.KINDS:
+    if isinstance(kind, str) and kind in old.KINDS:
         return old.job_of(kind, content, where)  # type: ignore[return-value]
     try:
         chosen = job_class(kind) if isinstance(kind, str) and " " not in kind else None

@@ -109,7 +109,7 @@ def page_of(
     ]
     if notes:
         sections.append(Section("Notes", text="; ".join(notes)))
-    return render_page(job.title, run.account.run, outcome.statement, sections)
+    return render_page(outcome.title or job.title, run.account.run, outcome.statement, sections)
 
 
 def plain(value: Any) -> str:

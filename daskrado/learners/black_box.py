@@ -141,7 +141,7 @@ class OwnFactory:
         statistic: Statistic
         learner: MomentsLearner | MeanLearner | RadoBoost
         if self.kind == "moments":
-            statistic, learner = Moments(self.width), MomentsLearner(**self.options)
+            statistic, learner = Moments(self.width), MomentsLearner(self.options.get("ridge"))
         elif self.kind == "mean":
             statistic, learner = MeanOperator(self.width), MeanLearner()
         else:

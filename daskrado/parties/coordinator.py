@@ -4,41 +4,30 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from daskrado.errors import DataError, UsageError
-from daskrado.jobs.plan import Plan
+from daskrado.jobs.base import Run
+from daskrado.jobs.learn import ROLE
+from daskrado.jobs.publish import publish
+from daskrado.jobs.result import Result
 from daskrado.lake.publish import check_free
 from daskrado.ledger.account import Account
 from daskrado.ledger.charging import opened_ledger
 from daskrado.ledger.opening import named_account
-from daskrado.models.linear import LinearModel
 from daskrado.parties.bundles import Tally, sort_bundles
 from daskrado.parties.keys import PrivateKeys, PublicKeys
 from daskrado.parties.masks import total
 from daskrado.parties.rounds import Round
-from daskrado.parties.study import Terms, load_study, terms_of
+from daskrado.parties.study import RoundPlan, Terms, load_study, terms_of
 from daskrado.parties.study_folder import Closing, StudyFolder
+from daskrado.parties.study_report import combined_outcome
 from daskrado.privacy.release import Release, release_of_shares, release_without_privacy
 from daskrado.privacy.shares import GaussianShares
 from daskrado.statistics.base import IntVector, Summary
 
 _AGAIN = "this study's total can be released no more; a study with a new budget would be a new charge at every site"
-
-
-@dataclass(frozen=True)
-class FederatedResult:
-    """What a combined round publishes."""
-
-    round: Round
-    terms: Terms
-    plan: Plan
-    model: LinearModel
-    release: Release
-    budget: dict[str, Any]
-    notes: tuple[str, ...]
 
 
 def open_study(source: str | Path | Mapping[str, Any], folder: str | Path, *, keys: str | Path) -> Round:
@@ -61,13 +50,13 @@ def open_study(source: str | Path | Mapping[str, Any], folder: str | Path, *, ke
     return round_
 
 
-def _tally(where: StudyFolder, round_: Round, terms: Terms) -> tuple[Plan, Tally, Closing | None]:
+def _tally(where: StudyFolder, round_: Round, terms: Terms) -> tuple[RoundPlan, Tally, Closing | None]:
     """Sort what lies in a round's folder; once it is closed, by what was there when it closed."""
     plan = terms.plan(len(round_.roster))
     arrived = where.bundles(round_)
     closing = where.closing(round_)
     counted = None if closing is None else {*closing.counted.values()}
-    tally = sort_bundles(arrived, round_, terms.domain.digest(), plan.summed.size, counted)
+    tally = sort_bundles(arrived, round_, terms.domain.digest(), plan.job.summed.size, counted)
     return plan, tally, closing
 
 
@@ -79,7 +68,7 @@ def combine(
     close: bool = False,
     overwrite: bool = False,
     ledger: str | Path | None = None,
-) -> FederatedResult | Round:
+) -> Result | Round:
     """Combine the round that is open, if every site of it is there: total, noise (if central), learner, artefacts.
 
     If sites are missing, ``close`` opens a new round among those present, who then contribute again under new masks;
@@ -106,31 +95,25 @@ def combine(
     counted = {site: bundle.sha256 for site, bundle in tally.accepted.items()}
     vector = total({site: bundle.words for site, bundle in tally.accepted.items()}, own, round_)
     with _account(plan, round_, ledger, overwrite) as account:
-        released, budget = _release(
-            plan, vector, round_, account, lambda: _close(where, round_, counted, own, closing)
-        )
-        weights, details = plan.fitter.fit(released)
-        model = LinearModel(terms.domain, weights, plan.statement, plan.learner.name, details)
-        result = FederatedResult(round_, terms, plan, model, released, budget, (*tally.refused, *tally.repeated))
-        if output is not None:
-            from daskrado.parties.study_report import write_federated
-
-            with account.publish(output) as target:
-                write_federated(result, target)
-        else:
+        job = plan.job.model_copy(update={"output": "." if output is None else str(output)})
+        run = Run(job, plan.charges, account, None)
+        released = _release(plan, vector, round_, run, lambda: _close(where, round_, counted, own, closing))
+        outcome = combined_outcome(terms, plan, round_, released, (*tally.refused, *tally.repeated))
+        result = publish(run, outcome, write=output is not None)
+        if output is None:
             account.done()
     return result
 
 
 @contextlib.contextmanager
-def _account(plan: Plan, round_: Round, path: str | Path | None, overwrite: bool) -> Iterator[Account]:
+def _account(plan: RoundPlan, round_: Round, path: str | Path | None, overwrite: bool) -> Iterator[Account]:
     """With central noise the coordinator's account of this round: new, or as it was when it was cut off."""
     run = f"study {round_.study} round {round_.number} {round_.digest.hex()[:16]}"
     if plan.mechanism is None or isinstance(plan.mechanism, GaussianShares):
         yield Account(run, overwrite=overwrite)
         return
     with (
-        opened_ledger(path, plan.pipeline.ledger) as ledger,
+        opened_ledger(path, plan.job.ledger) as ledger,
         named_account(ledger, run, "daskrado study combine, as before", overwrite=overwrite, again=_AGAIN) as account,
     ):
         yield account
@@ -167,35 +150,27 @@ def _close(
         raise DataError(f"study {round_.study!r}: round {round_.number} was closed by another process")
 
 
-def _release(
-    plan: Plan, vector: IntVector, round_: Round, account: Account, close: Callable[[], None]
-) -> tuple[Release, dict[str, Any]]:
-    if plan.mechanism is None:
-        close()
-        return release_without_privacy(Summary(plan.summed, plan.lattice, vector, 0)), {}
-    if isinstance(plan.mechanism, GaussianShares):
-        close()
-        return release_of_shares(plan.mechanism, vector, plan.statement), {}
-    relation, budget = plan.statement.relation, plan.pipeline.budget
-    assert relation is not None
-    assert budget is not None
-    if not account.ledger.has_limits(round_.study):  # one release of this study, and no more
-        account.ledger.set_limit(round_.study, relation, budget.epsilon, budget.delta)
-    grant = account.reserve(
-        "release",
-        round_.study,
-        relation,
-        plan.mechanism.event,
-        theorem=plan.statement.theorem,
-        room=16 * plan.size,
-    )
+def _release(plan: RoundPlan, vector: IntVector, round_: Round, run: Run, close: Callable[[], None]) -> Release:
+    """The total as it may be published; a round is closed before noise is drawn for it."""
+    job = plan.job
 
     def gather() -> Summary:
         close()
-        return Summary(plan.summed, plan.lattice, vector, 0)
+        return Summary(job.summed, job.lattice, vector, 0)
 
-    released = account.release("release", grant, plan.mechanism, plan.statement, gather)
-    return released, account.budget(grant)
+    if plan.mechanism is None:
+        return release_without_privacy(gather())
+    if isinstance(plan.mechanism, GaussianShares):
+        close()
+        return release_of_shares(plan.mechanism, vector, plan.statement)
+    (charge,), account = plan.charges, run.account
+    assert job.budget is not None
+    if not account.ledger.has_limits(round_.study):  # one release of this study, and no more
+        account.ledger.set_limit(round_.study, charge.relation, job.budget.epsilon, job.budget.delta)
+    run.grants[ROLE] = account.reserve(
+        ROLE, round_.study, charge.relation, charge.event, theorem=charge.statement.theorem, room=charge.room
+    )
+    return run.release(ROLE, plan.mechanism, gather)
 
 
 def status_lines(folder: str | Path) -> Iterator[str]:
@@ -205,7 +180,7 @@ def status_lines(folder: str | Path) -> Iterator[str]:
     terms = terms_of(latest, str(folder))
     plan = terms.plan(len(latest.roster))
     yield f"study       {latest.study}, coordinator {latest.coordinator.fingerprint}"
-    yield f"asks for    {plan.summed.name}, {plan.summed.size:,} integers; learner {plan.learner.name}"
+    yield f"asks for    {plan.job.summed.name}, {plan.job.summed.size:,} integers; learner {plan.job.learner.name}"
     yield f"guarantee   {plan.statement.sentence()}"
     yield f"noise       {terms.noise_in_words}"
     if plan.mechanism is not None:

@@ -14,9 +14,7 @@ from numpy.typing import NDArray
 
 from daskrado.cluster import ClusterConfig, connect
 from daskrado.errors import DataError
-from daskrado.jobs.job import gatherer, scanned
-from daskrado.jobs.pipeline_job import Progress
-from daskrado.jobs.plan import Plan
+from daskrado.lake.collect import Progress, collect
 from daskrado.lake.scan import Lake
 from daskrado.ledger.account import Account
 from daskrado.ledger.charging import opened_ledger
@@ -30,9 +28,11 @@ from daskrado.parties.keys import PrivateKeys, PublicKeys
 from daskrado.parties.mailbox import check_name
 from daskrado.parties.masks import mask
 from daskrado.parties.rounds import Round
-from daskrado.parties.study import terms_of
+from daskrado.parties.study import RoundPlan, terms_of
 from daskrado.parties.study_folder import StudyFolder
+from daskrado.privacy.accountant import Event
 from daskrado.privacy.shares import GaussianShares
+from daskrado.privacy.statement import PrivacyStatement
 from daskrado.statistics.base import Summary
 
 _AGAIN = "let the round go on without this site, or draw a new share at a second charge with --pay-again"
@@ -45,7 +45,8 @@ class Contribution:
     study: str
     round: int
     site: str
-    plan: Plan
+    event: Event | None
+    statement: PrivacyStatement
     roster_fingerprint: str
     again: bool
     charged: bool
@@ -103,7 +104,7 @@ def contribute(
             _check_open(where, round_)
             with _vector(plan, round_, ledger, progress, pay_again) as (vector, charged):
                 words = mask(vector, own, site, round_)
-                made = seal_bundle(round_, site, plan.pipeline.domain.digest(), words, own)
+                made = seal_bundle(round_, site, plan.job.domain.digest(), words, own)
                 journal.store(round_, made)
         else:
             made = stored
@@ -111,7 +112,14 @@ def contribute(
         _check_open(where, round_, made)  # once more: reading a lake may take hours
         where.put_bundle(round_, site, hashlib.sha256(made).hexdigest()[:16], made)
     return Contribution(
-        round_.study, round_.number, site, plan, round_.roster_fingerprint, stored is not None, charged
+        round_.study,
+        round_.number,
+        site,
+        None if plan.mechanism is None else plan.mechanism.event,
+        plan.statement,
+        round_.roster_fingerprint,
+        stored is not None,
+        charged,
     )
 
 
@@ -135,26 +143,29 @@ def _check_stored(data: bytes, round_: Round) -> None:
 
 @contextlib.contextmanager
 def _vector(
-    plan: Plan, round_: Round, ledger_path: str | Path | None, progress: Progress | None, pay_again: bool
+    plan: RoundPlan, round_: Round, ledger_path: str | Path | None, progress: Progress | None, pay_again: bool
 ) -> Iterator[tuple[NDArray[np.int64], bool]]:
     """The site's exact vector, with its share of noise where noise is distributed; the ledger is debited first.
 
     A share that was drawn is kept until the block ends well, which stores the bundle. An exact vector is never
     written down: it is summed again.
     """
-    pipeline = plan.pipeline
-    lake = scanned(plan, len(round_.roster))  # each site keeps within its part of the range of int64
-    with connect(pipeline.cluster, lake.size) as client:
-        gather = gatherer(plan, lake, client, progress)
+    job = plan.job
+    lake = job.scan(len(round_.roster))  # each site keeps within its part of the range of int64
+    with connect(job.cluster, lake.size) as client:
+
+        def gather() -> Summary:
+            return collect(job.summed, lake, job.domain, job.lattice, key=job.key, client=client, progress=progress)
+
         if plan.mechanism is None:
             yield gather().vector, False
             return
-        with opened_ledger(ledger_path, pipeline.ledger) as ledger:
+        with opened_ledger(ledger_path, job.ledger) as ledger:
             shares = plan.mechanism if isinstance(plan.mechanism, GaussianShares) else None
             run = f"study {round_.study} {round_.terms_digest[:16]}"
             if shares is not None:
                 run += f" round {round_.number} {round_.digest.hex()[:16]}"
-            runs = [run, *(e.run for e in ledger.entries(pipeline.dataset) if e.run.startswith(f"{run} again "))]
+            runs = [run, *(e.run for e in ledger.entries(job.dataset) if e.run.startswith(f"{run} again "))]
             if pay_again:
                 runs.append(f"{run} again {len(runs)}")
             finish = "daskrado site contribute, as before"
@@ -169,22 +180,21 @@ def _vector(
                 account.done()
 
 
-def _reserved(plan: Plan, lake: Lake, account: Account) -> tuple[Grant, bool]:
+def _reserved(plan: RoundPlan, lake: Lake, account: Account) -> tuple[Grant, bool]:
     """This site's charge, and whether it is a new one."""
-    assert plan.mechanism is not None
-    assert plan.statement.relation is not None
-    account.same_lake(plan.pipeline.lake, lake)
-    before = len(account.ledger.entries(plan.pipeline.dataset))
+    job, (charge,) = plan.job, plan.charges
+    account.same_lake(job.lake, lake)
+    before = len(account.ledger.entries(job.dataset))
     grant = account.reserve(
         "share",
-        plan.pipeline.dataset,
-        plan.statement.relation,
-        plan.mechanism.event,
-        theorem=plan.statement.theorem,
+        job.dataset,
+        charge.relation,
+        charge.event,
+        theorem=charge.statement.theorem,
         fingerprint=lake.fingerprint,
-        room=16 * plan.size,
+        room=charge.room,
     )
-    return grant, len(account.ledger.entries(plan.pipeline.dataset)) > before
+    return grant, len(account.ledger.entries(job.dataset)) > before
 
 
 def _shared(shares: GaussianShares, account: Account, grant: Grant, gather: Callable[[], Summary]) -> Any:

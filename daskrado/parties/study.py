@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from daskrado.cluster import ClusterConfig
 from daskrado.errors import DataError
-from daskrado.jobs.pipeline import MomentsChoice, OneShotChoice, RadoStatistic, StatisticChoice, make_pipeline
-from daskrado.jobs.plan import Plan, make_plan
+from daskrado.jobs.base import Charge
+from daskrado.jobs.learn import ROLE, AnyLearner, AnyStatistic, LearnJob
+from daskrado.learners.base import ReleaseLearner
 from daskrado.parties.mailbox import check_name
 from daskrado.parties.rounds import Round
-from daskrado.privacy.accountant import compose
-from daskrado.privacy.mechanisms import Target
-from daskrado.privacy.protect import Budget, Protect
+from daskrado.privacy.mechanisms import DiscreteGaussian, Mechanism, Target
+from daskrado.privacy.protect import Budget, Private, Protect
 from daskrado.privacy.shares import GaussianShares
+from daskrado.privacy.statement import PrivacyStatement
+from daskrado.statistics.base import Statistic
 from daskrado.table.domain import Domain
 from daskrado.table.yaml_file import Frozen, parse, read_yaml
 
@@ -39,6 +41,34 @@ class CentralNoise(Frozen):
     kind: Literal["central"]
 
 
+class RoundJob(LearnJob):
+    """A round of a study as a job: at a site on its lake, at the coordinator on none."""
+
+    name: ClassVar[str] = "study round"  # the space keeps it out of pipeline files
+
+    @property
+    def summed(self) -> Statistic:
+        """The one statistic that is summed over the sites."""
+        assert self.chosen_statistic is not None  # Terms refuses learners without one
+        return self.chosen_statistic
+
+
+@dataclass(frozen=True)
+class RoundPlan:
+    """What a round asks of every site: all of it public."""
+
+    job: RoundJob
+    mechanism: Mechanism | None
+    statement: PrivacyStatement
+
+    @property
+    def charges(self) -> tuple[Charge, ...]:
+        """What the round costs whoever pays for it."""
+        if self.mechanism is None:
+            return ()
+        return (Charge(ROLE, self.mechanism.event, self.statement, 16 * self.job.summed.size),)
+
+
 class Terms(Frozen):
     """What every site agrees to: all of it public. ``private: false`` is a baseline that protects nobody."""
 
@@ -48,9 +78,9 @@ class Terms(Frozen):
     protect: Protect | None = None
     budget: Budget | None = None
     noise: Annotated[DistributedNoise | CentralNoise, Field(discriminator="kind")] | None = None
-    learner: Annotated[OneShotChoice, Field(discriminator="kind")] = MomentsChoice(kind="moments")
-    statistic: StatisticChoice | None = None
-    mechanism: Literal["gaussian", "laplace"] | None = None
+    learner: AnyLearner = Field(default="moments", validate_default=True)
+    statistic: AnyStatistic | None = None
+    mechanism: str | None = None
     lattice_bits: int | None = Field(default=None, ge=4, le=26)
     minimum: int = Field(ge=2)
 
@@ -66,6 +96,8 @@ class Terms(Frozen):
                 "noise is missing: {kind: distributed, honest: N}, or {kind: central} where the "
                 "coordinator is trusted with the exact total"
             )
+        if not isinstance(self.learner, ReleaseLearner):
+            raise ValueError(f"learner {self.learner.name} reads the lake several times, which a study cannot")
         if not self.private and self.noise is not None:
             raise ValueError("private: false adds no noise: drop noise, or drop private: false")
         if isinstance(self.noise, DistributedNoise):
@@ -74,9 +106,9 @@ class Terms(Frozen):
                     f"noise.honest {self.noise.honest} is above minimum {self.minimum}: a round may close "
                     "with fewer sites than are promised to be honest"
                 )
-            if self.mechanism == "laplace":
-                raise ValueError("mechanism laplace cannot be shared out: distributed noise is gaussian")
-        if isinstance(self.statistic, RadoStatistic) and self.statistic.seed is not None and self.domain.id is None:
+            if self.mechanism not in (None, DiscreteGaussian.name):
+                raise ValueError(f"mechanism {self.mechanism} cannot be shared out: distributed noise is gaussian")
+        if getattr(self.statistic, "seed", None) is not None and self.domain.id is None:
             raise ValueError(
                 "rados with a public seed need an id column in the domain: partitions of different sites "
                 "would share signatures"
@@ -85,43 +117,47 @@ class Terms(Frozen):
 
     def plan(
         self, sites: int, *, lake: Any = NOWHERE, dataset: str | None = None, cluster: ClusterConfig | None = None
-    ) -> Plan:
+    ) -> RoundPlan:
         """The plan of a round among ``sites`` sites: at a site on its lake, at the coordinator on none."""
         content: dict[str, Any] = self.model_dump(exclude={"study", "noise", "minimum", "domain"}, exclude_none=True)
         content |= {"domain": self.domain, "dataset": dataset or self.study, "lake": lake, "output": "."}
         if cluster is not None:
             content["cluster"] = cluster
-        plan = make_plan(make_pipeline(**content))
-        if not self.private:
-            return plan
-        assert self.protect is not None
-        assert self.budget is not None
-        said = [
-            f"a protected unit ({self.protect.unit}) has at most {self.protect.rows_per_unit} row(s) at all sites "
-            "together",
-            *plan.statement.assumptions[1:],
-        ]
+        job = parse(RoundJob, content, "study")
+        if not isinstance(job.privacy, Private):
+            return RoundPlan(job, None, PrivacyStatement.none())
+        mechanism = self._mechanism(job, job.privacy, sites)
+        statement = PrivacyStatement.of(
+            mechanism.event,
+            job.privacy.protect,
+            job.privacy.budget,
+            mechanism=mechanism.name,
+            theorem=mechanism.theorem,
+            assumptions=self._assumptions(job, job.privacy),
+        )
+        return RoundPlan(job, mechanism, statement)
+
+    def _mechanism(self, job: RoundJob, private: Private, sites: int) -> Mechanism:
+        """Noise that a trusted coordinator adds once, or shares of it that every site adds."""
         if not isinstance(self.noise, DistributedNoise):
-            said.append("the coordinator is trusted with the exact total, adds noise once and releases one round")
-            return replace(plan, statement=plan.statement.model_copy(update={"assumptions": tuple(said)}))
-        honest = self.noise.honest
-        target = Target(plan.summed, plan.lattice, self.protect.relation, self.protect.rows_per_unit)
-        shares = GaussianShares(target, self.budget.epsilon, self.budget.delta, honest=honest, sites=sites)
-        total = compose([shares.event], self.budget.delta)
-        said += [
-            f"in any roster of at least {self.minimum} sites, {honest} or more add their share of noise and keep "
-            "their keys secret",
+            central = job.calibrated()
+            assert central is not None
+            return central
+        protect, budget = private.protect, private.budget
+        target = Target(job.summed, job.lattice, protect.relation, protect.rows_per_unit)
+        return GaussianShares(target, budget.epsilon, budget.delta, honest=self.noise.honest, sites=sites)
+
+    def _assumptions(self, job: RoundJob, private: Private) -> list[str]:
+        found = [f"{private.protect.owned.removesuffix(' in the lake')} at all sites together"]
+        found += job.assumptions()[1:]
+        if not isinstance(self.noise, DistributedNoise):
+            return [*found, "the coordinator is trusted with the exact total, adds noise once and releases one round"]
+        return [
+            *found,
+            f"in any roster of at least {self.minimum} sites, {self.noise.honest} or more add their share of noise "
+            "and keep their keys secret",
             "the sites compared the roster's fingerprint with each other",
         ]
-        update = {
-            "epsilon": min(float(total.epsilon), self.budget.epsilon),
-            "delta": self.budget.delta,
-            "mechanism": shares.name,
-            "theorem": shares.theorem,
-            "accountant": total.method,
-            "assumptions": tuple(said),
-        }
-        return replace(plan, mechanism=shares, statement=plan.statement.model_copy(update=update))
 
     @property
     def content(self) -> dict[str, Any]:

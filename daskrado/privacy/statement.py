@@ -113,12 +113,15 @@ class PrivacyStatement(BaseModel):
     ) -> PrivacyStatement:
         """The only way to a private statement: what the charged events cost together, and whom they protect.
 
-        Epsilon and delta are computed from the events; ``accountant`` may say more on how, never how much. Raises
-        where the events cost more than was ``asked`` for, so that nothing is published with less than its cost.
+        Epsilon and delta are computed from the events: at delta 0 where that stays within what was ``asked`` for,
+        else at the delta asked for. ``accountant`` may say more on how, never how much. Raises where the events cost
+        more than was asked for, so that nothing is published with less than its cost.
         """
         charged = [*events] if isinstance(events, Sequence) else [events]
-        total = compose(charged, asked.delta)
         limit = exact(asked.epsilon, "epsilon")
+        total = compose(charged, 0)
+        if not total.epsilon <= limit:
+            total = compose(charged, asked.delta)
         if not total.epsilon <= limit * (1 + Fraction(1, 10**9)):  # a calibration is rounded, by far less than that
             cost = " and ".join(dict.fromkeys(map(str, charged)))
             raise ValueError(

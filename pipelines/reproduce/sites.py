@@ -26,9 +26,10 @@ import pandas as pd
 from scipy.stats import rankdata
 
 import daskrado
+from daskrado.jobs.result import Result
 from daskrado.ledger.ledger import Ledger
 from daskrado.models.linear import LinearModel
-from daskrado.parties.coordinator import FederatedResult, combine, open_study
+from daskrado.parties.coordinator import combine, open_study
 from daskrado.parties.site import contribute, join
 from daskrado.table.domain import Domain
 from daskrado.table.yaml_file import parse
@@ -183,7 +184,7 @@ def federated(example: Example, place: Path, noise: dict[str, Any] | None, epsil
             opened.set_limit(example.name, "add_remove", epsilon, DELTA)
         contribute(box, site=site, keys=place / "keys" / site, lake=rows, dataset=example.name, ledger=ledger)
     done = combine(box, keys=place / "keys" / "coordinator", ledger=place / f"coordinator-{mark}.sqlite")
-    assert isinstance(done, FederatedResult)
+    assert isinstance(done, Result)
     return done.model
 
 

@@ -186,11 +186,14 @@ def test_a_draft_domain_holds_schema_facts_only(shell: Shell) -> None:
         ({"dataset": "a b"}, "dataset"),
         ({"domain": "no.yaml"}, "no.yaml: cannot be read"),
         ({"lake": 3}, "lake: must be an address"),
-        ({"mechanism": "cauchy"}, "mechanism: input should be 'gaussian' or 'laplace' (got 'cauchy')"),
+        ({"mechanism": "cauchy"}, "mechanism 'cauchy' is unknown; allowed: gaussian, l2_gamma, laplace"),
         ({"mechanism": "gaussian", "budget": {"epsilon": 1}}, "p.yaml: file: gaussian noise needs delta above 0"),
         ({"learner": {"kind": "magic"}}, "learner"),
         ({"learner": {"kind": "radoboost"}, "statistic": {"kind": "moments"}}, "needs one of the statistics"),
-        ({"learner": {"kind": "moments", "ridge": -1}}, "p.yaml: learner.ridge: input should be greater than"),
+        (
+            {"learner": {"kind": "moments", "ridge": -1}},
+            "p.yaml: learner.regularisation: input should be",
+        ),
         ({"learner": {"kind": "moments", "rigde": 1}}, "p.yaml: learner.rigde: unknown key"),
         (
             {"learner": {"kind": "radoboost"}, "statistic": {"kind": "hadamard_rados", "count": 100}},
@@ -416,7 +419,7 @@ def test_what_comes_of_a_baseline_says_that_it_is_not_private(shell: Shell, clin
 def test_laplace_publishes_the_delta_it_was_composed_at(shell: Shell, clinic: Clinic) -> None:
     pipeline = save(content(clinic, mechanism="laplace", budget={"epsilon": 0.5, "delta": 1e-3}))
     assert shell("run", pipeline) == 0
-    privacy = json.loads(Path("runs/x/manifest.json").read_text())["privacy"]
+    privacy = json.loads(Path("runs/x/manifest.json").read_text())["statement"]
     assert (privacy["epsilon"], privacy["delta"]) == (0.5, 0.0)
 
 
@@ -449,12 +452,12 @@ def test_without_a_command_the_help_is_shown(shell: Shell) -> None:
 
 
 def test_an_unforeseen_error_is_one_line_without_its_text(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    import daskrado.jobs.kinds
+    import daskrado.jobs.load
 
-    def fail(path: object) -> None:
+    def fail(*given: object) -> None:
         raise ZeroDivisionError("patient 17")
 
-    monkeypatch.setattr(daskrado.jobs.kinds, "load_job", fail)
+    monkeypatch.setattr(daskrado.jobs.load, "load_job", fail)
     shell.fails(1, "internal error (ZeroDivisionError)", "plan", "x.yaml")
     assert "17" not in shell.err
 

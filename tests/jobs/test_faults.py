@@ -26,7 +26,7 @@ from distributed.utils import get_mp_context
 from fsspec.implementations.local import LocalFileSystem
 
 import daskrado
-import daskrado.jobs.job
+import daskrado.jobs.base
 from daskrado.cluster import ClusterConfig, connect
 from daskrado.errors import ClusterError, DataError
 from daskrado.jobs.resume import resume
@@ -40,7 +40,7 @@ from daskrado.table.yaml_file import parse
 Clinic = Callable[..., tuple[Path, Domain]]
 
 
-def fit(lake: Path, domain: Domain, **options: Any) -> daskrado.RunResult:
+def fit(lake: Path, domain: Domain, **options: Any) -> daskrado.Result:
     given = {"dataset": "clinic", "epsilon": 1.0, "delta": 1e-6, "first_limit": (50.0, 1e-5), **options}
     return daskrado.fit(lake, domain, **given)
 
@@ -54,14 +54,14 @@ class Observed:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.sums: list[Any] = []
-        genuine = daskrado.jobs.job.collect
+        genuine = daskrado.jobs.base.collect
 
         def noting(*positional: Any, **named: Any) -> Any:
             summary = genuine(*positional, **named)
             self.sums.append(summary.vector)
             return summary
 
-        monkeypatch.setattr(daskrado.jobs.job, "collect", noting)
+        monkeypatch.setattr(daskrado.jobs.base, "collect", noting)
 
 
 @pytest.fixture
@@ -302,7 +302,7 @@ def pipeline(clinic: Clinic, tmp_path: Path) -> str:
 
 def test_a_full_disk_loses_nothing_that_was_paid_for(pipeline: str, tmp_path: Path, own_ledger: Path) -> None:
     disk = tmp_path / "disk"
-    small = f"mount -t tmpfs -o size=64k none {disk}"
+    small = f"mount -t tmpfs -o size=8k none {disk}"  # no room for the model and its manifest
     done = Namespace(disk)(small, "run", pipeline)
     assert done.returncode == 1
     (line,) = done.stderr.strip().splitlines()
@@ -311,6 +311,17 @@ def test_a_full_disk_loses_nothing_that_was_paid_for(pipeline: str, tmp_path: Pa
     assert list(disk.iterdir()) == []
     resume(line.split()[-1])  # outside that name space there is room
     assert sorted(p.name for p in (disk / "out").iterdir()) == ["manifest.json", "model.json", "report.html"]
+    assert states(own_ledger) == ["spent"]
+
+
+def test_a_report_that_finds_no_room_is_a_note(pipeline: str, tmp_path: Path, own_ledger: Path) -> None:
+    pipeline: str, tmp_path: Path, own_ledger: Path
+) -> None:
+    disk = tmp_path / "disk"
+    done = Namespace(disk)(f"mount -t tmpfs -o size=64k none {disk}", "run", pipeline)
+    assert done.returncode == 0, done.stderr
+    assert "report.html could not be drawn (OSError)" in done.stdout
+    assert done.stdout.strip().endswith(f"written to {disk}/out: model.json, manifest.json")
     assert states(own_ledger) == ["spent"]
 
 

@@ -15,11 +15,11 @@ import yaml
 from daskrado.engines.answers import GaussianVotes
 from daskrado.errors import LedgerError, UsageError
 from daskrado.jobs.kinds import load_job
-from daskrado.jobs.old_show import ledger_lines
 from daskrado.jobs.resume import resume
 from daskrado.lake.make import make_lake
 from daskrado.ledger.journal import LOST, Journal, unfinished
 from daskrado.ledger.ledger import Ledger
+from daskrado.ledger.show import ledger_lines
 from daskrado.models.linear import LinearModel
 from daskrado.privacy.statement import PrivacyStatement
 from daskrado.table.domain import Domain
@@ -126,8 +126,8 @@ def job(ward: tuple[Path, Path], tmp_path: Path) -> Callable[[str], Path]:
 def program(path: Path, ward: tuple[Path, Path], patch: str) -> str:
     return (
         "import daskrado.ledger.account as account, daskrado.ledger.journal as journal, contextlib, pathlib\n"
-        f"{NO_PLOTS}from daskrado.jobs.kinds import load_job\nos.chdir({str(ward[0].parent)!r})\n{patch}\n"
-        f"load_job({str(path)!r}).result()\n"
+        f"{NO_PLOTS}import daskrado\nos.chdir({str(ward[0].parent)!r})\n{patch}\n"
+        f"daskrado.run({str(path)!r})\n"
     )
 
 
@@ -501,7 +501,7 @@ def test_the_command_line_finishes_a_run_of_any_kind_and_another_model_is_refuse
     [
         ("journal.Journal.begin", "nothing was written, and a grant that it took was given back", "void"),
         ("journal.Journal.keep", "noise was being drawn and was not kept, so the charge stays", "spent"),
-        ("job.write_artefacts", "what was drawn is kept: daskrado run --resume ", "spent"),
+        ("publishing._write_files", "what was drawn is kept: daskrado run --resume ", "spent"),
     ],
 )
 def test_an_interrupted_run_says_what_is_left_of_it(
@@ -516,7 +516,7 @@ def test_an_interrupted_run_says_what_is_left_of_it(
 ) -> None:
     """Ctrl-C, as a signal, before the draw, while it is kept, and while the artefacts are written."""
     patch = (
-        "import daskrado.jobs.job as job, daskrado.ledger.journal as journal\n"
+        "import daskrado.jobs.base as job, daskrado.jobs.publish as publishing, daskrado.ledger.journal as journal\n"
         f"os.chdir({str(ward[0].parent)!r})\n"
         "def interrupt(*a, **k):\n    os.kill(os.getpid(), signal.SIGINT)\n    signal.pause()\n"
         f"{moment} = interrupt"

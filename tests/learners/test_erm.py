@@ -87,7 +87,7 @@ def test_a_run_spends_exactly_its_event_and_publishes_public_facts(
     )
     entries = Ledger.open(own_ledger).entries()
     assert [(e.state, e.event) for e in entries] == [(State.SPENT, event)]
-    statement = result.plan.statement
+    statement = result.statement
     assert statement.epsilon is not None
     assert statement.epsilon <= budget[0] * (1 + 1e-12)
     manifest = json.loads((tmp_path / "o" / "manifest.json").read_text())
@@ -300,17 +300,17 @@ def test_a_run_that_could_not_publish_is_resumed_with_the_same_weights(
 ) -> None:
     """The learner does not run again: what it had drawn is kept beside the ledger and published."""
     from daskrado.errors import PublishError
-    from daskrado.jobs import job
+    from daskrado.jobs import publish
 
     path, domain = clinic(3000, 3)
     drawn: list[np.ndarray] = []
-    write = job.write_artefacts
+    write = publish._write_files
 
-    def full(result: Any, folder: Path) -> None:
-        drawn.append(result.model.weights)
+    def full(outcome: Any, folder: Path) -> None:
+        drawn.append(outcome.model.weights)
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(job, "write_artefacts", full)
+    monkeypatch.setattr(publish, "_write_files", full)
     with pytest.raises(PublishError, match="--resume"):
         daskrado.fit(
             path,
@@ -321,7 +321,7 @@ def test_a_run_that_could_not_publish_is_resumed_with_the_same_weights(
             output=tmp_path / "o",
             **PRIVATE,
         )
-    monkeypatch.setattr(job, "write_artefacts", write)
+    monkeypatch.setattr(publish, "_write_files", write)
     (entry,) = Ledger.open(own_ledger).entries()
     result = daskrado.resume(entry.run)
     assert np.array_equal(result.model.weights, drawn[0])

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 from scipy.optimize import minimize, minimize_scalar
 
-from daskrado.jobs.iterative import GradientChoice
 from daskrado.lake.collect import open_passes
 from daskrado.lake.scan import open_lake
+from daskrado.learners.base import Learner
 from daskrado.learners.on_passes import gradient
 from daskrado.learners.on_passes.gradient import MAX_STEPS, MIN_STEPS, QUIET, PrivateGradient
 from daskrado.learners.on_passes.iterative import GOOD_NORM, Session
@@ -25,6 +25,7 @@ from daskrado.losses.margin import Huber, Logistic, Loss, SmoothHinge
 from daskrado.privacy.accountant import gaussian_mu
 from daskrado.privacy.perturbation import PublicFacts
 from daskrado.privacy.relations import Relation
+from daskrado.registry import make
 from daskrado.table.domain import Domain
 from daskrado.table.encoding import encode_table
 from daskrado.table.lattice import Lattice
@@ -106,7 +107,7 @@ def test_given_steps_or_rate_are_kept_and_the_length_follows() -> None:
 
 def test_a_pipeline_that_names_no_corner_leaves_it_to_the_rule() -> None:
     def loss(**keys: Any) -> Loss | None:
-        learner = GradientChoice(kind="gradient", **keys).build()
+        learner = make(Learner, ("daskrado.learners",), {"kind": "gradient", **keys})
         assert isinstance(learner, PrivateGradient)
         return learner.loss
 

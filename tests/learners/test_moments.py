@@ -38,7 +38,7 @@ def test_without_noise_it_is_ordinary_least_squares(data: tuple[np.ndarray, np.n
 
 def test_the_ridge_is_in_units_of_the_norm_bound(data: tuple[np.ndarray, np.ndarray]) -> None:
     x, y = data
-    weights, _ = MomentsLearner(ridge=30.0).fit(exact(Moments(5), x, y))
+    weights, _ = MomentsLearner(regularisation=30.0).fit(exact(Moments(5), x, y))
     assert weights == pytest.approx(np.linalg.solve(x.T @ x + 30.0 * 4 * np.eye(5), x.T @ y), rel=1e-4)
 
 

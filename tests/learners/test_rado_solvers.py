@@ -30,12 +30,12 @@ def test_over_all_rados_the_moment_solver_is_least_squares() -> None:
 
 def test_ridge_and_flat_directions() -> None:
     rados = np.column_stack([np.arange(6.0), np.zeros(6), np.ones(6)])
-    theta, details = RadoMoments(ridge=0.0).learn(rados)
+    theta, details = RadoMoments(regularisation=0.0).learn(rados)
     assert theta[1] == theta[2] == 0
     assert theta[0] == pytest.approx(2.5 / 3.5)  # mean over sample variance
     assert details["dropped_features"] == 1
     assert details["flat_directions"] == 2
-    ridged, _ = RadoMoments(ridge=1.0).learn(rados)
+    ridged, _ = RadoMoments(regularisation=1.0).learn(rados)
     assert ridged[0] == pytest.approx(2.5 / (3.5 + 3.5 / 3))
     with pytest.raises(UsageError, match="at least 2 rados"):
         RadoMoments().learn(rados[:1])
@@ -106,7 +106,7 @@ def test_over_all_rados_newton_is_ridge_logistic_regression(ridge: float) -> Non
     """Lemma 2 turns the rado objective into m times the logistic risk plus the same penalty."""
     edges = some_edges(8)
     rados = all_rados(edges)
-    theta, _ = RadoNewton(ridge=ridge).learn(rados)
+    theta, _ = RadoNewton(regularisation=ridge).learn(rados)
     penalty = ridge * rados.var(axis=0).mean()
 
     def objective(point: np.ndarray) -> float:
@@ -119,10 +119,10 @@ def test_over_all_rados_newton_is_ridge_logistic_regression(ridge: float) -> Non
 def test_newton_ends_at_a_zero_gradient_even_where_the_rados_are_separable() -> None:
     draw = np.random.default_rng(3)
     rados = draw.normal(size=(40, 60)) * 30 + 5  # more features than rados: separable
-    learner = RadoNewton(ridge=0.01)
+    learner = RadoNewton(regularisation=0.01)
     theta, details = learner.learn(rados)
     assert np.isfinite(theta).all()
-    penalty = learner.ridge * rados.var(axis=0).mean()
+    penalty = learner.regularisation * rados.var(axis=0).mean()
     risk = log_exponential_risk(rados, theta)
     weights = np.exp(-rados @ theta - risk) / len(rados)
     assert np.linalg.norm(penalty * theta - weights @ rados) < 1e-6 * np.linalg.norm(weights @ rados)
@@ -138,4 +138,4 @@ def test_nothing_to_learn_is_zero() -> None:
 @pytest.mark.parametrize("ridge", [0.0, -1.0, math.nan, math.inf])
 def test_newton_needs_a_ridge(ridge: float) -> None:
     with pytest.raises(UsageError, match="separable rados have no minimiser"):
-        RadoNewton(ridge=ridge)
+        RadoNewton(regularisation=ridge)

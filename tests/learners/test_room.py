@@ -11,8 +11,7 @@ import pytest
 
 import daskrado
 from daskrado.errors import UsageError
-from daskrado.jobs.pipeline import make_pipeline
-from daskrado.jobs.plan import Plan, make_plan
+from daskrado.jobs.learn import LearnJob
 from daskrado.learners.on_passes.auto import Auto
 from daskrado.learners.on_passes.erm import OutputPerturbation
 from daskrado.learners.on_passes.gradient import PrivateGradient
@@ -24,6 +23,7 @@ from daskrado.privacy.noise import MAX_SCALE
 from daskrado.privacy.perturbation import PublicFacts
 from daskrado.privacy.relations import Relation
 from daskrado.table.domain import Domain
+from daskrado.table.yaml_file import parse
 
 DOMAIN = Domain.model_validate(
     {
@@ -40,7 +40,7 @@ def lake() -> pd.DataFrame:
     return pd.DataFrame({"x": x, "y": (x > 0.1).astype(int)})
 
 
-def planned(learner: dict[str, Any], *, epsilon: float = 2.0, **more: Any) -> Plan:
+def planned(learner: dict[str, Any], *, epsilon: float = 2.0, **more: Any) -> LearnJob:
     content = {
         "dataset": "c",
         "lake": lake(),
@@ -51,7 +51,9 @@ def planned(learner: dict[str, Any], *, epsilon: float = 2.0, **more: Any) -> Pl
         "budget": {"epsilon": epsilon, "delta": 1e-9},
         "rows": 10**8,
     }
-    return make_plan(make_pipeline(**content | more))
+    job = parse(LearnJob, content | more, "pipeline")
+    job.charges()
+    return job
 
 
 def test_noise_of_gradients_has_room_on_a_coarse_lattice() -> None:
@@ -81,7 +83,7 @@ def test_auto_takes_another_learner_where_gradients_have_no_room() -> None:
     assert sorted(left) == ["objective_perturbation", "output_perturbation"]
     assert auto.guarantee(SCARCE) == auto.chosen(SCARCE).guarantee(SCARCE)
     assert left[0] in dict(auto.forecast(SCARCE))["chooses"]
-    assert planned({"kind": "auto"}, epsilon=0.001).statement.epsilon == pytest.approx(0.001)
+    assert planned({"kind": "auto"}, epsilon=0.001).charges()[0].statement.epsilon == pytest.approx(0.001)
 
 
 def test_auto_refuses_where_every_learner_does() -> None:

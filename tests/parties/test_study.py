@@ -19,10 +19,11 @@ import yaml
 import daskrado
 import daskrado.parties.site
 from daskrado.errors import BudgetError, DataError, LedgerError, UsageError
-from daskrado.jobs.old_show import ledger_lines
+from daskrado.jobs.result import Result
 from daskrado.ledger.ledger import Ledger
+from daskrado.ledger.show import ledger_lines
 from daskrado.models.linear import LinearModel
-from daskrado.parties.coordinator import FederatedResult, combine, open_study, status_lines
+from daskrado.parties.coordinator import combine, open_study, status_lines
 from daskrado.parties.journal import Journal
 from daskrado.parties.keys import PrivateKeys
 from daskrado.parties.masks import COORDINATOR, pair_stream
@@ -73,9 +74,9 @@ class Parties:
             given = {"lake": self.lakes[name], "ledger": self.ledger(name), **options}
             contribute(self.box, site=name, keys=self.keys(name), dataset="clinic", **given)
 
-    def combine(self, **options: Any) -> FederatedResult:
+    def combine(self, **options: Any) -> Result:
         done = combine(self.box, keys=self.keys("boss"), ledger=self.place / "boss.sqlite", **options)
-        assert isinstance(done, FederatedResult)
+        assert isinstance(done, Result)
         return done
 
     def pooled(self, **options: Any) -> daskrado.RunResult:
@@ -144,11 +145,11 @@ def test_distributed_noise_is_sized_as_declared_even_if_a_site_strips_its_share(
     assert 351 - 5 * 26.5 < square < 351 + 5 * 26.5
     assert not 351 - 5 * 26.5 < square * 9 / 4 < 351 + 5 * 26.5
     manifest = json.loads((parties.place / "out" / "manifest.json").read_text())
-    assert manifest["noise"]["std_guaranteed"]["second"] == pytest.approx(guaranteed, rel=1e-9)
-    assert manifest["noise"]["std_beside_central"] == pytest.approx(math.sqrt(3 / 2))
-    assert manifest["noise"]["added_by"].startswith("distributed")
-    assert 0 < manifest["privacy"]["epsilon"] <= 1.0
-    assert any("2 or more add their share" in text for text in manifest["privacy"]["assumptions"])
+    assert manifest["facts"]["noise"]["std_guaranteed"]["second"] == pytest.approx(guaranteed, rel=1e-9)
+    assert manifest["facts"]["noise"]["std_beside_central"] == pytest.approx(math.sqrt(3 / 2))
+    assert manifest["facts"]["noise"]["added_by"].startswith("distributed")
+    assert 0 < manifest["statement"]["epsilon"] <= 1.0
+    assert any("2 or more add their share" in text for text in manifest["statement"]["assumptions"])
     assert all(parties.states(name) == ["spent"] for name in SITES)
     assert LinearModel.load(parties.place / "out" / "model.json").statement.mechanism == "gaussian_shares"
 
@@ -164,8 +165,8 @@ def test_central_noise_is_drawn_once_by_the_coordinator(parties: Parties) -> Non
         parties.combine()  # a second draw would be a second release
     assert all(parties.states(name) == ["spent"] for name in SITES)
     manifest = json.loads((parties.place / "out" / "manifest.json").read_text())
-    assert manifest["noise"]["added_by"].startswith("central")
-    assert any("trusted with the exact total" in text for text in manifest["privacy"]["assumptions"])
+    assert manifest["facts"]["noise"]["added_by"].startswith("central")
+    assert any("trusted with the exact total" in text for text in manifest["statement"]["assumptions"])
 
 
 def test_bundles_hold_nothing_that_a_coordinator_could_read(parties: Parties) -> None:
@@ -212,7 +213,7 @@ def test_a_dropped_site_leads_to_a_new_round_among_the_others(parties: Parties) 
     assert lines.count("replayed: site") == 2
     parties.send("east", "north")
     result = parties.combine()
-    assert sorted(result.round.roster) == ["east", "north"]
+    assert sorted(result.facts["sites"]) == ["east", "north"]
     assert len(result.notes) == 2
     assert parties.states("east") == ["spent", "spent"]  # whether round 1 stays masked is not east's to decide
     exact = daskrado.fit(
@@ -433,7 +434,7 @@ def test_a_share_that_may_have_been_drawn_is_not_drawn_again_unless_the_site_pay
 
 @pytest.mark.parametrize(
     ("moment", "state"),
-    [("daskrado.ledger.journal.Journal.begin", "reserved"), ("daskrado.parties.coordinator.LinearModel", "spent")],
+    [("daskrado.ledger.journal.Journal.begin", "reserved"), ("daskrado.parties.study_report.LinearModel", "spent")],
     ids=["before the draw", "after the draw"],
 )
 def test_a_killed_coordinator_finishes_on_one_charge_with_the_noise_it_drew(
@@ -525,7 +526,7 @@ def test_other_relations_keep_public_parts_exact(parties: Parties) -> None:
         ({"sites": {"east": "AAAA", "north": None}}, "not 64 bytes"),
         ({"study": "a b"}, "study 'a b'"),
         ({"rounds": 3}, "rounds: unknown key"),
-        ({"learner": {"kind": "gradient"}}, "learner: kind must be one of 'moments'"),
+        ({"learner": {"kind": "gradient"}}, "learner gradient reads the lake several times, which a study cannot"),
         (
             {"learner": {"kind": "radoboost"}, "statistic": {"kind": "hadamard_rados", "count": 100}},
             "power of two",
@@ -650,5 +651,5 @@ def test_the_command_line_runs_a_study(
     code, out, err = shell("study", "combine", "box", "--keys", "boss", "--output", "out")
     assert code == 0, err
     assert sorted(p.name for p in Path("out").iterdir()) == ["manifest.json", "model.json", "report.html"]
-    assert "from 3 sites" in out
+    assert "one model of 3 sites" in out
     assert "one model of 3 sites" in Path("out/report.html").read_text()

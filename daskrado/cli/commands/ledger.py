@@ -20,7 +20,7 @@ def ledger() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Every entry, as JSON.")
 def ledger_show(ledger: Path | None, as_json: bool) -> None:
     """Show limits, spending and what is left, for each data set and relation."""
-    from daskrado.jobs.old_show import ledger_lines
+    from daskrado.ledger.show import ledger_lines
 
     with open_ledger(ledger, create=False) as opened:
         if as_json:

@@ -79,9 +79,9 @@ def site_contribute(
         )
     how = "the stored bundle was sent again; nothing was charged" if done.again else "a masked bundle was sent"
     click.echo(f"study {done.study}, round {done.round}, site {done.site}: {how}")
-    if done.charged and done.plan.mechanism is not None:
-        click.echo(f"charged to {dataset}: {done.plan.mechanism.event}")
-    click.echo(done.plan.statement.sentence())
+    if done.charged:
+        click.echo(f"charged to {dataset}: {done.event}")
+    click.echo(done.statement.sentence())
     if roster is None:
         click.echo(
             f"roster fingerprint {done.roster_fingerprint}: compare it with the other sites, not by this folder"
@@ -134,8 +134,5 @@ def study_combine(folder: str, keys: Path, output: Path, close: bool, overwrite:
         click.echo(f"study {done.study}: round {done.number} is open among {names}; they contribute again")
         click.echo(f"roster fingerprint {done.roster_fingerprint}; bundles of earlier rounds stay masked")
         return
-    click.echo(done.plan.statement.sentence())
-    click.echo(f"noise: {done.terms.noise_in_words}")
-    for note in done.notes:
-        click.echo(f"refused or repeated: {note}")
-    click.echo(f"{output}: model.json, manifest.json, report.html from {len(done.round.roster)} sites")
+    for line in done.lines:
+        click.echo(line)
