@@ -315,8 +315,6 @@ def test_a_full_disk_loses_nothing_that_was_paid_for(pipeline: str, tmp_path: Pa
 
 
 def test_a_report_that_finds_no_room_is_a_note(pipeline: str, tmp_path: Path, own_ledger: Path) -> None:
-    pipeline: str, tmp_path: Path, own_ledger: Path
-) -> None:
     disk = tmp_path / "disk"
     done = Namespace(disk)(f"mount -t tmpfs -o size=64k none {disk}", "run", pipeline)
     assert done.returncode == 0, done.stderr
