@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +16,13 @@ from daskrado.jobs.labels.bag_job import run_bags
 from daskrado.jobs.labels.config import BagPipeline, LabelPipeline
 from daskrado.jobs.labels.job import run_labels
 from daskrado.jobs.learn import LearnJob
-from daskrado.jobs.load import load_job
-from daskrado.jobs.measure.local import LocalPipeline
-from daskrado.jobs.measure.local import estimates as estimate_local
-from daskrado.jobs.measure.local import learn as learn_local
-from daskrado.jobs.measure.local_job import encode
-from daskrado.jobs.measure.margins import MarginsPipeline, run_margins
-from daskrado.jobs.measure.margins_report import MarginsResult
-from daskrado.jobs.measure.queries import QueriesPipeline
-from daskrado.jobs.measure.queries import open_queries as open_engine
+from daskrado.jobs.load import load_job, load_kind
+from daskrado.jobs.local import LocalJob
+from daskrado.jobs.local import estimates as estimate_local
+from daskrado.jobs.local import learn as learn_local
+from daskrado.jobs.margins import MarginsJob
+from daskrado.jobs.queries import QueriesJob
+from daskrado.jobs.queries import open_queries as open_engine
 from daskrado.jobs.rados.job import RadosResult
 from daskrado.jobs.rados.job import make_rados as run_rados
 from daskrado.jobs.rados.pipeline import RadosPipeline
@@ -248,51 +246,48 @@ def run_teachers(
     )
 
 
-@contextmanager
 def open_queries(
-    pipeline: QueriesPipeline | Mapping[str, Any] | str | Path,
+    pipeline: QueriesJob | Mapping[str, Any] | str | Path,
     *,
     ledger: str | Path | None = None,
     journal: str | Path | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> Iterator[PrivateQueries]:
+) -> AbstractContextManager[PrivateQueries]:
     """The engine of a ``queries`` pipeline, for adaptive queries: ``with open_queries(p) as q: q.ask({...})``.
 
     Counts the lake's cells once and charges the whole engine; see ``PrivateQueries`` for what it answers.
     With a ``journal`` file a later session goes on with the same engine and pays nothing more.
     """
-    loaded = load_pipeline(QueriesPipeline, pipeline)
-    with open_engine(loaded, ledger_path=ledger, progress=progress, journal=journal) as engine:
-        yield engine
+    return open_engine(load_kind(QueriesJob, pipeline), ledger=ledger, journal=journal, progress=progress)
 
 
 def measure_margins(
-    pipeline: MarginsPipeline | Mapping[str, Any] | str | Path,
+    pipeline: MarginsJob | Mapping[str, Any] | str | Path,
     *,
     ledger: str | Path | None = None,
     write: bool = False,
     overwrite: bool = False,
     progress: Callable[[int, int], None] | None = None,
-) -> MarginsResult:
+) -> Result:
     """The margin distributions of a ``margins`` pipeline, exact or noised and charged, with their bounds."""
-    loaded = load_pipeline(MarginsPipeline, pipeline)
-    return run_margins(loaded, ledger_path=ledger, write=write, overwrite=overwrite, progress=progress)
+    job = load_kind(MarginsJob, pipeline)
+    return perform(job, overwrite=overwrite, ledger=ledger, write=write, progress=progress)
 
 
 def encode_local(
-    pipeline: LocalPipeline | Mapping[str, Any] | str | Path,
+    pipeline: LocalJob | Mapping[str, Any] | str | Path,
     out: str | Path,
     *,
     ledger: str | Path | None = None,
     overwrite: bool = False,
     progress: Callable[[int, int], None] | None = None,
-) -> int:
-    """Randomise a lake at its source into a folder of reports, as a ``local`` pipeline says; returns the rows.
+) -> Result:
+    """Randomise a lake at its source into a folder of reports, as a ``local`` pipeline says.
 
     Read the folder with ``estimate_local`` (columns) or ``learn_local`` (labels, edges): both charge nothing.
     """
-    loaded = load_pipeline(LocalPipeline, pipeline)
-    return encode(loaded, out, overwrite=overwrite, ledger_path=ledger, progress=progress).rows
+    job = load_kind(LocalJob, pipeline).encoding(output=str(out))
+    return perform(job, overwrite=overwrite, ledger=ledger, progress=progress)
 
 
 def make_rados(

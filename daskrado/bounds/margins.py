@@ -8,7 +8,13 @@ about *examples*: margins of rados say nothing here.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
 
 from daskrado.errors import UsageError
 
@@ -65,3 +71,51 @@ def _check(hypotheses: int, examples: int, failure: float) -> None:
         raise UsageError(f"a margin bound needs two hypotheses and an example, got {hypotheses} and {examples}")
     if not 0 < failure < 1:
         raise UsageError(f"the chance of failure lies between 0 and 1, got {failure!r}")
+
+
+@dataclass(frozen=True)
+class MarginDistribution:
+    """Rows by normalised margin, in equal bins of [-1, 1], with noise of standard deviation ``std`` on each count."""
+
+    counts: NDArray[np.float64]
+    examples: int
+    std: float = 0.0
+
+    @property
+    def edges(self) -> NDArray[np.float64]:
+        """The edges of the bins."""
+        return np.linspace(-1, 1, len(self.counts) + 1)
+
+    @cached_property
+    def shares(self) -> NDArray[np.float64]:
+        """The share of rows with a margin below each edge; noise is made monotone and kept within [0, 1]."""
+        running = np.maximum.accumulate(np.cumsum(self.counts) / self.examples)
+        return np.concatenate([[0.0], np.clip(running, 0.0, 1.0)])
+
+    @property
+    def error(self) -> float:
+        """The share of rows with a margin below 0."""
+        return float(self.shares[len(self.shares) // 2])
+
+    def best_margin_bound(self, thetas: Sequence[float], hypotheses: int, failure: float) -> tuple[Bound, float]:
+        """The least :func:`margin_bound` over thetas that were fixed beforehand, and its theta."""
+        found = [(self._bound_at(theta, hypotheses, failure / len(thetas)), theta) for theta in thetas]
+        return min(found, key=lambda pair: math.inf if pair[0].value is None else pair[0].value)
+
+    def _bound_at(self, theta: float, hypotheses: int, failure: float) -> Bound:
+        """Half of the chance of failure pays for the noise on the counts, with its quantile."""
+        # P[margin <= theta] is at most the share below the first edge above theta.
+        at = int(np.searchsorted(self.edges, theta + 1e-9, side="right"))
+        share = float(self.shares[min(at, len(self.counts))])
+        if self.std > 0:
+            failure /= 2
+            spread = self.std * math.sqrt(at + len(self.counts)) / self.examples
+            share = min(1.0, share + NormalDist().inv_cdf(1 - failure) * spread)
+        return margin_bound(share, theta, hypotheses, self.examples, failure)
+
+    def breiman_bound(self, hypotheses: int, failure: float) -> Bound:
+        """:func:`breiman_bound` at the left edge of the first bin that holds a row."""
+        if self.std > 0:
+            return Bound(None, "the least margin is not known exactly on private data")
+        first = int(np.flatnonzero(self.counts)[0])
+        return breiman_bound(float(self.edges[first]), hypotheses, self.examples, failure)

@@ -34,7 +34,7 @@ from daskrado.privacy.mechanisms import Mechanism, OneShot
 from daskrado.privacy.protect import Budget, NotPrivate, Privacy, Private, Protect
 from daskrado.privacy.relations import Relation
 from daskrado.privacy.release import Release
-from daskrado.privacy.statement import PrivacyStatement
+from daskrado.privacy.statement import DOMAIN_IS_PUBLIC, PrivacyStatement
 from daskrado.statistics.base import Statistic, Summary
 from daskrado.table.domain import BooleanColumn, Domain
 from daskrado.table.lattice import Lattice
@@ -110,6 +110,7 @@ class Job(Frozen):
     name: ClassVar[str]
     addresses: ClassVar[tuple[Address, ...]] = ()  # keys beside the lake's that hold addresses the job reads
     reserves: ClassVar[bool] = True  # False where an engine reserves by itself, through the same account
+    prefix: ClassVar[str] = ""  # of manifest and report; "_" hides them from readers of an output that is all Parquet
 
     dataset: str = Field(pattern=r"^[A-Za-z0-9._-]{1,100}$")
     lake: Any = Field(repr=False)
@@ -188,6 +189,10 @@ class Job(Frozen):
         """Open the lake from its footers, and refuse what they show to be unusable."""
         return open_lake(self.lake, self.domain)
 
+    def inputs(self) -> Mapping[str, str]:
+        """Digests of what the job reads beside the lake, by name; a resumed run refuses others than it began with."""
+        return {}
+
     def needs_rows(self, account: Account) -> bool:
         """Whether rows must be read: a resumed run may have kept all that was drawn from them."""
         del account
@@ -234,6 +239,14 @@ class PrivateJob(Job):
                 f"protect and budget are missing; for {self.without_privacy} without protection say private: false"
             )
         return self
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What every statement of the job takes for granted."""
+        assert self.protect is not None
+        feature = self.protect.feature
+        named = f"only the value of {feature!r} is protected; all other columns are taken as public"
+        return (self.protect.owned, DOMAIN_IS_PUBLIC, *([named] if feature is not None else []))
 
     @property
     def privacy(self) -> Privacy:
@@ -302,6 +315,8 @@ class Run:
         if self.job.needs_rows(self.account):
             fingerprint = self.lake.fingerprint
             self.client  # noqa: B018 - workers that cannot be reached cost nothing, not even a voided entry
+        for what, digest in self.job.inputs().items():
+            self.account.unchanged(what, digest)
         relations = dict.fromkeys(charge.relation for charge in self.charges.values())
         self.account.first_limit(self.job.ledger, self.job.dataset, *relations)
         for role, charge in self.charges.items():

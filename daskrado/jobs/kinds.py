@@ -16,16 +16,12 @@ KINDS = {
     "teachers": "daskrado.jobs.teachers.job:TeachersJob",
     "labels": "daskrado.jobs.labels.job:LabelJob",
     "bags": "daskrado.jobs.labels.bag_job:BagJob",
-    "queries": "daskrado.jobs.measure.queries:QueriesJob",
-    "margins": "daskrado.jobs.measure.margins:MarginsJob",
-    "local": "daskrado.jobs.measure.local_job:LocalJob",
 }
-_COMMANDS = {"local encode": "daskrado.jobs.measure.local_job:EncodeJob"}  # jobs that no pipeline file names
 
 
 def job_of(kind: str, content: Any, where: str) -> PipelineJob[Any]:
     """A job of a kind, from what its YAML file or its journal holds."""
-    module, _, name = (KINDS | _COMMANDS)[kind].partition(":")
+    module, _, name = KINDS[kind].partition(":")
     job: type[PipelineJob[Any]] = getattr(import_module(module), name)
     return job.load(content, where)
 

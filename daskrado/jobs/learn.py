@@ -26,7 +26,7 @@ from daskrado.privacy.perturbation import PublicFacts
 from daskrado.privacy.protect import Private
 from daskrado.privacy.relations import Relation
 from daskrado.privacy.release import Release, release_without_privacy
-from daskrado.privacy.statement import DOMAIN_IS_PUBLIC, PrivacyStatement
+from daskrado.privacy.statement import PrivacyStatement
 from daskrado.registry import one_of
 from daskrado.statistics.base import Headline, Statistic, Summary
 from daskrado.table.lattice import Lattice
@@ -200,7 +200,7 @@ class LearnJob(PrivateJob):
             return ()
         chosen = self.calibrated()
         if chosen is not None:
-            return (Charge.of_mechanism(ROLE, chosen, self.privacy, self.assumptions()),)
+            return (Charge.of_mechanism(ROLE, chosen, self.privacy, self.assumptions),)
         found = worthwhile_guarantee(cast(IterativeLearner, self.learner), self.facts)
         statement = PrivacyStatement.of(
             found.event,
@@ -208,18 +208,9 @@ class LearnJob(PrivateJob):
             self.privacy.budget,
             mechanism=found.mechanism,
             theorem=found.theorem,
-            assumptions=(*self.assumptions(), *found.assumptions),
+            assumptions=(*self.assumptions, *found.assumptions),
         )
         return (Charge(ROLE, found.event, statement),)
-
-    def assumptions(self) -> tuple[str, ...]:
-        """What the statement rests on beside its theorem."""
-        assert self.protect is not None
-        said = (self.protect.owned, DOMAIN_IS_PUBLIC)
-        feature = self.protect.feature
-        if feature is None:
-            return said
-        return (*said, f"only the value of {feature!r} is protected; all other columns are taken as public")
 
     @property
     def title(self) -> str:

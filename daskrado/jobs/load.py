@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from daskrado.errors import UsageError
 from daskrado.jobs.base import Address, Job
 from daskrado.registry import concrete, kinds
 from daskrado.table.yaml_file import parse, read_yaml
 
+JobT = TypeVar("JobT", bound=Job)
 PACKAGE = "daskrado.jobs"
 DEFAULT_KIND = "learn"
 BASE_ADDRESSES: tuple[Address, ...] = (
@@ -62,6 +63,16 @@ def load_job(source: Job | Mapping[str, Any] | str | Path, changes: Mapping[str,
             _resolve(content, address, Path(source).parent, notes)
     job = parse(chosen, content, where)
     job._notes = tuple(notes)
+    return job
+
+
+def load_kind(kind: type[JobT], source: Job | Mapping[str, Any] | str | Path) -> JobT:
+    """A validated job of one kind; where its keys name no kind, it is this one."""
+    named = {"kind": kind.name, **source} if isinstance(source, Mapping) else source
+    job = load_job(named)
+    if not isinstance(job, kind):
+        where = source if isinstance(source, str | Path) else "pipeline"
+        raise UsageError(f"{where}: kind must be {kind.name} here, got {job.name}")
     return job
 
 

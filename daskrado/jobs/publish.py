@@ -34,20 +34,20 @@ def publish(run: Run, outcome: Outcome, *, write: bool) -> Result:
     names: list[str] = []
     if write:
         with account.publish(job.output) as folder:
-            files = _write_files(outcome, folder)
-            names = [*files, "manifest.json", "report.html"]
+            manifest, report = f"{job.prefix}manifest.json", f"{job.prefix}report.html"
+            names = [*write_files(outcome, folder), manifest, report]
             notes = (*account.notes, *outcome.notes)
             content = manifest_of(
                 run, outcome, folder=folder, facts=facts, budget=budget, seconds=seconds, notes=notes
             )
-            write_text(folder / "manifest.json", json.dumps(content, indent=2, allow_nan=False) + "\n")
+            write_text(folder / manifest, json.dumps(content, indent=2, allow_nan=False) + "\n")
             try:
-                write_text(folder / "report.html", page_of(run, outcome, facts, budget, seconds, notes))
+                write_text(folder / report, page_of(run, outcome, facts, budget, seconds, notes))
             except Exception as error:  # what was paid for is on disk: a page is not worth losing it
                 _log.info("report", exc_info=True)
-                names.remove("report.html")
+                names.remove(report)
                 account.notes += (
-                    f"report.html could not be drawn ({type(error).__name__}); everything else is complete",
+                    f"{report} could not be drawn ({type(error).__name__}); everything else is complete",
                 )
     notes = (*account.notes, *outcome.notes)
     lines = [outcome.statement.sentence(), *outcome.lines, *map(budget_line, budget), *notes]
@@ -72,7 +72,7 @@ def publish(run: Run, outcome: Outcome, *, write: bool) -> Result:
     )
 
 
-def _write_files(outcome: Outcome, folder: Path) -> list[str]:
+def write_files(outcome: Outcome, folder: Path) -> list[str]:
     """Write the model and the kind's own files; returns their names."""
     writers: Mapping[str, Callable[[Path], None]] = outcome.files
     if outcome.model is not None:

@@ -56,7 +56,7 @@ def finish(
                 overwrite=account.overwrite, ledger_path=ledger.path, progress=progress, account=account
             )
         job = parse(job_class(content["kind"]), content["pipeline"], where).with_changes(cluster=cluster)
-        _check_output(job.output, account)
+        _check_output(job.output, account, job.prefix)
         return job, perform(job, overwrite=account.overwrite, ledger=ledger.path, progress=progress, account=account)
 
 
@@ -78,9 +78,9 @@ def _taken_up(ledger: Ledger, identifier: str) -> Iterator[Account]:
         yield account
 
 
-def _check_output(output: str, account: Account) -> None:
+def _check_output(output: str, account: Account, prefix: str = "") -> None:
     """Refuse a folder that exists; where it is this very run's, only the journal was left over."""
-    manifest = Path(output) / "manifest.json"
+    manifest = Path(output) / f"{prefix}manifest.json"
     if manifest.is_file():
         try:
             published = json.loads(manifest.read_text(encoding="utf-8")).get("run") == account.run

@@ -25,7 +25,7 @@ _OF_A_RUN = re.compile(
     r"manifest\.json|report\.html|([\w.-]+\.)?model\.json|(answers|margins|estimates)\.json|answers\.parquet"
     rf"|student\.pickle|[\w.-]+\.rados\.parquet|synthetic/({_PART})?|reports/({_PART}|_local\.json)?"
 )
-_REPORTS = re.compile(rf"{_PART}|_local\.json")
+_REPORTS = re.compile(rf"{_PART}|_local\.json|_manifest\.json|_report\.html")
 
 
 def by_a_run(folder: Path) -> str | None:

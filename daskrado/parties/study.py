@@ -149,7 +149,7 @@ class Terms(Frozen):
 
     def _assumptions(self, job: RoundJob, private: Private) -> list[str]:
         found = [f"{private.protect.owned.removesuffix(' in the lake')} at all sites together"]
-        found += job.assumptions()[1:]
+        found += job.assumptions[1:]
         if not isinstance(self.noise, DistributedNoise):
             return [*found, "the coordinator is trusted with the exact total, adds noise once and releases one round"]
         return [

@@ -24,7 +24,7 @@ import pandas as pd
 
 from daskrado.engines.queries import PrivateQueries
 from daskrado.engines.sparse_vector import largest_fraction
-from daskrado.jobs.measure.queries import QueriesPipeline, open_queries
+from daskrado.jobs.queries import QueriesJob, open_queries
 from daskrado.privacy.accountant import PureEvent, affordable, exact_epsilon, zcdp_rho
 from daskrado.privacy.noise import discrete_gaussian, discrete_laplace
 from daskrado.statistics.universe import Universe
@@ -86,8 +86,8 @@ def measure(
 ) -> dict[str, Any]:
     domain = domain_of(frame)
     with tempfile.TemporaryDirectory() as folder:
-        pipeline = parse(
-            QueriesPipeline,
+        job = parse(
+            QueriesJob,
             {
                 "dataset": "adult",
                 "lake": frame,
@@ -103,7 +103,7 @@ def measure(
             "adult",
         )
         start = time.perf_counter()
-        with open_queries(pipeline) as engine:
+        with open_queries(job) as engine:
             queries = random_queries(engine, count, seed)
             universe = engine.calibration.plan.universe
             cells = np.ravel_multi_index(codes(frame, universe), universe.shape)

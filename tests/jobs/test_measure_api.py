@@ -10,7 +10,8 @@ import pytest
 
 import daskrado
 from daskrado.errors import UsageError
-from daskrado.jobs.kinds import load_job
+from daskrado.jobs.load import load_job
+from daskrado.jobs.show import plan_lines
 from daskrado.table.domain import Domain
 
 
@@ -28,7 +29,7 @@ def test_measures_from_python(clinic: Callable[..., tuple[Path, Domain]], tmp_pa
     with daskrado.open_queries({**common, "kind": "queries", "universe": ["smoker", "readmitted"]}) as queries:
         assert 0 <= queries.ask({"smoker": True}).fraction <= 1
     reports = {"kind": "columns", "columns": {"smoker": {"kind": "binary", "epsilon": 2.0}}}
-    assert daskrado.encode_local({**common, "reports": reports}, tmp_path / "r") == 3000
+    assert daskrado.encode_local({**common, "reports": reports}, tmp_path / "r").rows == 3000
     rows, found = daskrado.estimate_local(tmp_path / "r")
     assert rows == 3000
     assert found["smoker"][1].values.sum() == pytest.approx(1)
@@ -36,7 +37,7 @@ def test_measures_from_python(clinic: Callable[..., tuple[Path, Domain]], tmp_pa
     margins = daskrado.measure_margins(
         {**public, "private": False, "boost": {"learners": ["radoboost"], "rounds": [3], "rados": 32}}
     )
-    assert margins.names == ["radoboost, 3 rounds"]
+    assert list(margins.value.names) == ["radoboost, 3 rounds"]
     assert float(daskrado.compose([], 0).epsilon) == 0
     with pytest.raises(UsageError, match="unknown key"):
         daskrado.measure_margins({**public, "privat": False})
@@ -46,6 +47,6 @@ def test_measures_from_python(clinic: Callable[..., tuple[Path, Domain]], tmp_pa
 def test_the_pipelines_that_are_shipped_plan_without_reading(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     root = Path(__file__).parents[2]
     monkeypatch.chdir(root)
-    lines = list(load_job(root / "pipelines" / f"{name}.yaml").plan_lines(None))
+    lines = list(plan_lines(load_job(root / "pipelines" / f"{name}.yaml"), None))
     assert lines[0] == "data set    clinic"
     assert any(line.startswith(("cost", "guarantee")) for line in lines)

@@ -90,7 +90,7 @@ def test_killed_after_the_draw_exactly_that_draw_is_published(
         "import numpy as np\nkeep = daskrado.ledger.journal.Journal.keep\n"
         f"def noted(self, name, arrays):\n    np.save({str(seen)!r}, arrays['mean'])\n"
         "    keep(self, name, arrays)\n"
-        f"daskrado.ledger.journal.Journal.keep = noted\ndaskrado.jobs.publish._write_files = {KILL}\n"
+        f"daskrado.ledger.journal.Journal.keep = noted\ndaskrado.jobs.publish.write_files = {KILL}\n"
     )
     cut_off(path, tmp_path / "out", patch, relation=relation)
     (entry,) = entries(own_ledger)

@@ -501,7 +501,7 @@ def test_the_command_line_finishes_a_run_of_any_kind_and_another_model_is_refuse
     [
         ("journal.Journal.begin", "nothing was written, and a grant that it took was given back", "void"),
         ("journal.Journal.keep", "noise was being drawn and was not kept, so the charge stays", "spent"),
-        ("publishing._write_files", "what was drawn is kept: daskrado run --resume ", "spent"),
+        ("publishing.write_files", "what was drawn is kept: daskrado run --resume ", "spent"),
     ],
 )
 def test_an_interrupted_run_says_what_is_left_of_it(

@@ -304,13 +304,13 @@ def test_a_run_that_could_not_publish_is_resumed_with_the_same_weights(
 
     path, domain = clinic(3000, 3)
     drawn: list[np.ndarray] = []
-    write = publish._write_files
+    write = publish.write_files
 
     def full(outcome: Any, folder: Path) -> None:
         drawn.append(outcome.model.weights)
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(publish, "_write_files", full)
+    monkeypatch.setattr(publish, "write_files", full)
     with pytest.raises(PublishError, match="--resume"):
         daskrado.fit(
             path,
@@ -321,7 +321,7 @@ def test_a_run_that_could_not_publish_is_resumed_with_the_same_weights(
             output=tmp_path / "o",
             **PRIVATE,
         )
-    monkeypatch.setattr(publish, "_write_files", write)
+    monkeypatch.setattr(publish, "write_files", write)
     (entry,) = Ledger.open(own_ledger).entries()
     result = daskrado.resume(entry.run)
     assert np.array_equal(result.model.weights, drawn[0])

@@ -22,17 +22,14 @@ def local() -> None:
 @click.option("--overwrite", is_flag=True)
 def local_encode(lake: str, pipeline: Path, out: Path, ledger: Path | None, overwrite: bool) -> None:
     """Randomise every row of LAKE (a Parquet file or folder) as PIPELINE (kind: local) says; charges the ledger."""
-    from daskrado.errors import UsageError
-    from daskrado.jobs.kinds import load_job
-    from daskrado.jobs.measure.local_job import EncodeJob, LocalJob
+    from daskrado.jobs.base import perform
+    from daskrado.jobs.load import load_kind
+    from daskrado.jobs.local import LocalJob
 
-    job = load_job(pipeline)
-    if not isinstance(job, LocalJob):
-        raise UsageError(f"{pipeline}: local encode needs a pipeline of kind local")
-    chosen = EncodeJob(job.pipeline.model_copy(update={"lake": lake, "output": str(out)}))
+    job = load_kind(LocalJob, pipeline).encoding(lake=lake, output=str(out))
     with progress_bar("encode") as progress:
-        result = chosen.result(overwrite=overwrite, ledger_path=ledger, progress=progress)
-    for line in chosen.lines(result):
+        result = perform(job, overwrite=overwrite, ledger=ledger, progress=progress)
+    for line in result.lines:
         click.echo(line)
 
 
@@ -46,11 +43,14 @@ def local_encode(lake: str, pipeline: Path, out: Path, ledger: Path | None, over
 def local_read(reports: Path, out: Path, workers: int | None, cluster: str | None, overwrite: bool) -> None:
     """Estimate fractions and means, or learn a model, from a folder of reports. Charges nothing."""
     from daskrado.cluster import cluster_config
-    from daskrado.jobs.measure.local import analysed
+    from daskrado.jobs.local import read_reports
+    from daskrado.jobs.publish import weight_lines, write_files
     from daskrado.lake.publish import new_folder
 
+    where = cluster_config(workers, cluster)
     with new_folder(out, overwrite=overwrite, reading=(reports,)) as folder, progress_bar("read") as progress:
-        _, lines = analysed(reports, folder, cluster_config(workers, cluster), progress)
-    for line in lines:
+        found = read_reports(reports, cluster=where, progress=progress)
+        write_files(found, folder)
+    for line in (*found.lines, *(() if found.model is None else weight_lines(found.model))):
         click.echo(line)
     click.echo(f"written to {out}")

@@ -14,8 +14,10 @@ import pytest
 import yaml
 
 from daskrado.errors import BudgetError, UsageError
-from daskrado.jobs.kinds import load_job
-from daskrado.jobs.measure.queries import QueriesPipeline, open_queries, read_queries, run_queries
+from daskrado.jobs.base import perform
+from daskrado.jobs.load import load_job
+from daskrado.jobs.queries import QueriesJob, open_queries, read_queries
+from daskrado.jobs.show import plan_lines
 from daskrado.lake.collect import collect
 from daskrado.lake.scan import open_lake
 from daskrado.ledger.ledger import Ledger
@@ -45,8 +47,8 @@ def content(clinic: Clinic, tmp_path: Path, **changes: Any) -> dict[str, Any]:
     } | changes
 
 
-def pipeline(clinic: Clinic, tmp_path: Path, **changes: Any) -> QueriesPipeline:
-    return parse(QueriesPipeline, content(clinic, tmp_path, **changes), "test")
+def pipeline(clinic: Clinic, tmp_path: Path, **changes: Any) -> QueriesJob:
+    return parse(QueriesJob, content(clinic, tmp_path, **changes), "test")
 
 
 def pandas_counts(lake: Path, universe: Universe) -> np.ndarray:
@@ -84,20 +86,20 @@ def test_the_histogram_is_the_same_on_workers(clinic: Clinic, two_workers: Any) 
 
 def test_a_batch_is_answered_charged_and_published(clinic: Clinic, tmp_path: Path, own_ledger: Path) -> None:
     made = pipeline(clinic, tmp_path, synthetic_rows=500)
-    result = run_queries(made)
+    result = perform(made).value
     assert len(result.answers) == 4
-    truth = pandas_counts(Path(made.lake), made.plan().universe).reshape(made.plan().universe.shape)
+    truth = pandas_counts(Path(made.lake), made.weights_plan().universe).reshape(made.weights_plan().universe.shape)
     allowed = result.calibration.accuracy() + 12 * result.calibration.answer_std
     for query, answer in zip(made.queries, result.answers, strict=True):
-        assert abs(answer.count - truth[made.plan().universe.cells(query)].sum()) < allowed
+        assert abs(answer.count - truth[made.weights_plan().universe.cells(query)].sum()) < allowed
     ledger = Ledger.open(own_ledger, create=False)
     (entry,) = ledger.entries("clinic")
     assert entry.event == result.calibration.event
     assert entry.state == "spent"
     folder = Path(made.output)
     manifest = json.loads((folder / "manifest.json").read_text())
-    assert manifest["privacy"]["epsilon"] <= 2.0
-    assert manifest["updates_used"] == result.updates
+    assert manifest["statement"]["epsilon"] <= 2.0
+    assert manifest["facts"]["updates_used"] == result.updates
     assert "<svg" in (folder / "report.html").read_text()
     rows = pq.read_table(folder / "synthetic")
     assert rows.num_rows == 500
@@ -150,7 +152,7 @@ def test_a_journal_goes_on_with_the_same_engine_on_the_same_charge(
         pass
     with (
         pytest.raises(UsageError, match="no charge that fits"),
-        open_queries(made, journal=journal, ledger_path=tmp_path / "another.sqlite"),
+        open_queries(made, journal=journal, ledger=tmp_path / "another.sqlite"),
     ):
         pass
 
@@ -164,7 +166,7 @@ def test_nothing_is_charged_when_the_lake_cannot_be_read(clinic: Clinic, tmp_pat
     bad = ["perhaps"] * table.num_rows
     pq.write_table(table.set_column(ward, "readmitted", [bad]), broken / "p.parquet")
     with pytest.raises(Exception, match="label outside"):
-        run_queries(pipeline(clinic, tmp_path, lake=str(broken)))
+        perform(pipeline(clinic, tmp_path, lake=str(broken)))
     assert {entry.state for entry in Ledger.open(own_ledger).entries("clinic")} == {"void"}
     assert not (tmp_path / "out").exists()
     del domain
@@ -179,9 +181,9 @@ def test_the_job_plans_and_runs_from_a_file(clinic: Clinic, tmp_path: Path) -> N
     data = content(clinic, tmp_path, domain=str(lake) + ".yaml", queries=str(batch), kind="queries")
     file.write_text(yaml.safe_dump(data))
     job = load_job(file)
-    lines = list(job.plan_lines(None))
+    lines = list(plan_lines(job, None))
     assert any("288 cells of sex, smoker, ward" in line for line in lines)  # 3 x 2 x 6 x 4 x 2
-    printed = list(job.lines(job.result()))
+    printed = perform(job).lines
     assert printed[0].startswith("Differentially private for one patient")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from scipy.optimize import brentq
 
-SCRIPT = Path(__file__).parents[3] / "pipelines" / "reproduce" / "queries_adult.py"
+SCRIPT = Path(__file__).parents[2] / "pipelines" / "reproduce" / "queries_adult.py"
 
 
 QUERIES, RUNS, DELTA = 400, 2, 1e-6

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,25 +11,19 @@ from daskrado.statistics.universe import Axis, Universe
 from daskrado.table.domain import BooleanColumn, CategoricalColumn, Domain, NumericColumn
 
 
-def synthetic_rows(domain: Domain, universe: Universe, histogram: Any) -> Callable[[int, int], pa.Table]:
-    """A function (rows, seed) -> table of the universe's columns, in the types and units of the Domain.
+def synthetic_rows(domain: Domain, universe: Universe, histogram: Any, rows: int, seed: int) -> pa.Table:
+    """So many rows of the universe's columns, in the types and units of the Domain.
 
     A binned number is drawn uniformly within its bin; a category outside the declared ones becomes "other", or the
     first whole number that was not declared.
     """
     chances = np.asarray(histogram, dtype=np.float64).ravel()
-    chances = chances / chances.sum()
-
-    def draw(rows: int, seed: int) -> pa.Table:
-        generator = np.random.default_rng(seed)
-        cells = generator.choice(len(chances), size=rows, p=chances)
-        codes = np.unravel_index(cells, universe.shape)
-        columns = {
-            axis.name: _column(domain, axis, code, generator) for axis, code in zip(universe.axes, codes, strict=True)
-        }
-        return pa.table(columns)
-
-    return draw
+    generator = np.random.default_rng(seed)
+    cells = generator.choice(len(chances), size=rows, p=chances / chances.sum())
+    codes = np.unravel_index(cells, universe.shape)
+    return pa.table(
+        {axis.name: _column(domain, axis, code, generator) for axis, code in zip(universe.axes, codes, strict=True)}
+    )
 
 
 def _column(domain: Domain, axis: Axis, code: Any, generator: np.random.Generator) -> pa.Array:

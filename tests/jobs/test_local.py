@@ -17,13 +17,14 @@ from click.testing import CliRunner
 
 from daskrado.cli.commands.local import local as command
 from daskrado.errors import BudgetError, DataError, UsageError
-from daskrado.jobs.measure.local import LocalPipeline, estimates, learn
-from daskrado.jobs.measure.local_job import LocalJob, encode
-from daskrado.jobs.measure.reports import ReportCounts, ReportFacts
+from daskrado.jobs.base import perform
+from daskrado.jobs.local import LocalJob, estimates, learn
+from daskrado.jobs.local_reports import ColumnReports, ColumnSums, ReportFacts
+from daskrado.jobs.result import Result
+from daskrado.jobs.show import plan_lines
 from daskrado.lake.tally import tally
 from daskrado.ledger.ledger import Ledger
 from daskrado.models.linear import LinearModel
-from daskrado.privacy.local import UnaryEncoding
 from daskrado.privacy.local_numbers import LocalEdges
 from daskrado.table.domain import Domain
 from daskrado.table.yaml_file import parse
@@ -56,8 +57,12 @@ def content(clinic: Clinic, **changes: Any) -> dict[str, Any]:
     } | changes
 
 
-def pipeline(clinic: Clinic, **changes: Any) -> LocalPipeline:
-    return parse(LocalPipeline, content(clinic, **changes), "test")
+def pipeline(clinic: Clinic, **changes: Any) -> LocalJob:
+    return parse(LocalJob, content(clinic, **changes), "test")
+
+
+def encode(job: LocalJob, out: Path) -> Result:
+    return perform(job.encoding(output=str(out)))
 
 
 LABELS = {
@@ -75,8 +80,8 @@ EDGES = {
 def test_a_survey_is_charged_and_estimates_cover_the_truth(clinic: Clinic, tmp_path: Path, own_ledger: Path) -> None:
     made = pipeline(clinic)
     encoded = encode(made, tmp_path / "r")
-    rows, budget = encoded.rows, encoded.budget
-    assert rows == 3000
+    assert encoded.rows == encoded.value.reports == 3000
+    (budget,) = encoded.budget
     assert budget["spent_epsilon"] == 6
     (entry,) = Ledger.open(own_ledger).entries("clinic")
     assert (entry.state, str(entry.relation), float(entry.event.epsilon)) == ("spent", "replace_one", 6.0)
@@ -107,20 +112,16 @@ def test_estimates_have_the_same_bits_on_workers_and_in_any_partitioning(
     made = pipeline(clinic)
     encode(made, tmp_path / "r")
     facts = ReportFacts.load(tmp_path / "r")
-    assert not isinstance(facts.reports.kind, dict)
-    axes = tuple(
-        (name, axis.values if axis else (), isinstance(mechanism, UnaryEncoding))
-        for name, (axis, mechanism) in facts.reports.mechanisms(facts.domain).items()  # type: ignore[union-attr]
-    )
-    count = ReportCounts(axes)
-    here = tally(str(tmp_path / "r"), count.columns(), count)
-    far = tally(str(tmp_path / "r"), count.columns(), count, client=two_workers)
+    assert isinstance(facts.reports, ColumnReports)
+    count = ColumnSums(facts.reports.reported(facts.domain))
+    here = tally(str(tmp_path / "r"), count.names, count)
+    far = tally(str(tmp_path / "r"), count.names, count, client=two_workers)
     table = pq.read_table(tmp_path / "r")
     one = tmp_path / "one"
     one.mkdir()
     pq.write_table(table, one / "p.parquet", row_group_size=700)
     assert np.array_equal(here, far)
-    assert np.array_equal(here, tally(str(one), count.columns(), count))
+    assert np.array_equal(here, tally(str(one), count.names, count))
     assert here[0] == 3000
 
 
@@ -200,7 +201,7 @@ def test_rows_that_cannot_be_used_are_found_before_anything_is_spent(
 def test_several_rows_of_one_person_cost_more(clinic: Clinic) -> None:
     who = {"relation": "label_flip", "unit": "one patient", "rows_per_unit": 3}
     made = pipeline(clinic, **LABELS | {"protect": who, "budget": {"epsilon": 6.0}})
-    assert float(made.event().epsilon) == 6.0  # type: ignore[union-attr]
+    assert float(made.charges()[0].event.epsilon) == 6.0  # type: ignore[union-attr]
     with pytest.raises(UsageError, match="more than the budget"):
         pipeline(clinic, **LABELS | {"protect": who})
 
@@ -217,7 +218,8 @@ def test_commands_encode_at_the_source_and_read_anywhere(clinic: Clinic, tmp_pat
         command, ["encode", part, str(file), "--out", str(tmp_path / "r")], catch_exceptions=False
     )
     assert done.exit_code == 0
-    assert "1,000 reports; epsilon 2 of 8 spent" in done.output
+    assert "1,000 reports of labels" in done.output
+    assert "epsilon 2 of 8 spent" in done.output
     done = CliRunner().invoke(
         command, ["read", str(tmp_path / "r"), "--out", str(tmp_path / "m")], catch_exceptions=False
     )
@@ -227,9 +229,9 @@ def test_commands_encode_at_the_source_and_read_anywhere(clinic: Clinic, tmp_pat
 
 
 def test_the_job_publishes_reports_estimates_and_a_page(clinic: Clinic, tmp_path: Path) -> None:
-    job = LocalJob(pipeline(clinic, output=str(tmp_path / "out")))
-    assert any("randomised at the source" in line for line in job.plan_lines(None))
-    lines = list(job.lines(job.result()))
+    job = pipeline(clinic, output=str(tmp_path / "out"))
+    assert any("randomised at the source" in line for line in plan_lines(job, None))
+    lines = perform(job).lines
     assert lines[0].startswith("Differentially private for one patient")
     found = json.loads((tmp_path / "out" / "estimates.json").read_text())
     assert found["reports"] == 3000

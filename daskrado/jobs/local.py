@@ -1,0 +1,264 @@
+"""kind: local. Rows are randomised at the source, once; what is read from the reports is post-processing of them."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from pydantic import model_validator
+
+from daskrado.cluster import ClusterConfig, connect
+from daskrado.errors import DataError, UsageError
+from daskrado.jobs.base import Charge, Line, Outcome, PrivateJob, Run
+from daskrado.jobs.local_reports import AnyReports, Estimates, ReportFacts
+from daskrado.jobs.report import Section, bars
+from daskrado.lake.collect import Progress
+from daskrado.lake.report_rows import check_rows, write_reports
+from daskrado.learners.on_release.moments import MomentsLearner
+from daskrado.models.linear import LinearModel
+from daskrado.privacy.accountant import Event, compose, total_event
+from daskrado.privacy.release import Release
+from daskrado.privacy.statement import PrivacyStatement
+from daskrado.statistics.moments import Moments
+from daskrado.table.yaml_file import write_text
+
+ROLE = "reports"
+THEOREM = (
+    "local differential privacy: every report is randomised by itself (Warner 1965; Kasiviswanathan et al. 2011)"
+)
+
+
+@dataclass(frozen=True)
+class LocalFindings:
+    """The number of reports, and what was estimated from them; a learned model stands beside it in the result."""
+
+    reports: int
+    estimates: Estimates = field(default_factory=dict)
+
+    def table(self) -> list[tuple[str, str, str, str, str]]:
+        """One row for each estimate: column, value, estimate, standard error, interval."""
+        return [
+            (
+                name,
+                value,
+                f"{estimate.values[k]:.5g}",
+                f"{math.sqrt(float(estimate.variance[k])):.3g}",
+                f"{estimate.low[k]:.4g} to {estimate.high[k]:.4g}",
+            )
+            for name, (values, estimate) in self.estimates.items()
+            for k, value in enumerate(values)
+        ]
+
+    def save(self, path: Path) -> None:
+        """Write the estimates as JSON."""
+        columns = {
+            name: {
+                value: {
+                    "estimate": float(estimate.values[k]),
+                    "variance": float(estimate.variance[k]),
+                    "population_variance": float(estimate.population_variance[k]),
+                    "interval": [float(estimate.low[k]), float(estimate.high[k])],
+                }
+                for k, value in enumerate(values)
+            }
+            for name, (values, estimate) in self.estimates.items()
+        }
+        write_text(path, json.dumps({"reports": self.reports, "columns": columns}, indent=2) + "\n")
+
+    def sections(self) -> list[Section]:
+        """The estimates, drawn and listed."""
+        rows = self.table()
+        fractions = {f"{row[0]} {row[1]}": float(row[2]) for row in rows if row[1] != "mean"}
+        header = ("column", "value", "estimate", "standard error", "95 % interval")
+        plot = bars(fractions, "estimated fraction") if fractions else ""
+        return [Section("Estimates", header=header, rows=rows, plot=plot)]
+
+
+class LocalJob(PrivateJob):
+    """``reports`` says what is randomised and how; ``budget`` is the most that one person's reports may cost."""
+
+    name: ClassVar[str] = "local"
+    reports: AnyReports
+
+    @model_validator(mode="after")
+    def _check_reports(self) -> LocalJob:
+        if not self.private:
+            raise ValueError("local reports are always private")
+        assert self.protect is not None
+        assert self.budget is not None
+        if self.protect.relation is not self.reports.relation:
+            raise ValueError(
+                f"reports of {self.reports.kind} protect under {self.reports.relation}, not {self.protect.relation}"
+            )
+        try:
+            total = compose(self.events(), self.budget.delta)
+        except UsageError as error:
+            raise ValueError(str(error)) from error
+        if not total.epsilon <= self.budget.epsilon * (1 + 1e-9):
+            raise ValueError(
+                f"the reports of one {self.protect.unit} cost epsilon {float(total.epsilon):.4g} at delta "
+                f"{self.budget.delta:g} ({total.method}), more than the budget {self.budget.epsilon:g}"
+            )
+        return self
+
+    def events(self) -> list[Event]:
+        """What all reports of one person cost."""
+        assert self.protect is not None
+        return self.reports.events(self.domain) * self.protect.rows_per_unit
+
+    def charges(self) -> tuple[Charge, ...]:
+        """One, for all reports of one person."""
+        assert self.protect is not None
+        assert self.budget is not None
+        events, delta = self.events(), self.budget.delta
+        statement = PrivacyStatement.of(
+            events,
+            self.protect,
+            self.budget,
+            mechanism=f"local reports of {self.reports.kind}",
+            theorem=THEOREM,
+            assumptions=self.assumptions,
+            accountant=f"local: {compose(events, delta).method}",
+        )
+        return (Charge(ROLE, total_event(events, delta), statement, room=8),)
+
+    @property
+    def title(self) -> str:
+        """What is reported."""
+        return f"{self.dataset}: local reports of {self.reports.kind}"
+
+    def plan(self) -> Iterator[Line]:
+        """Where rows are randomised."""
+        yield "reports", f"{self.reports.kind}, randomised at the source, one for each row"
+
+    def encoding(self, **changes: Any) -> EncodeJob:
+        """The job that writes these reports and reads nothing from them."""
+        job = EncodeJob.model_validate({**dict(self), **changes})
+        job._notes = self._notes
+        return job
+
+    def work(self, run: Run) -> Outcome:
+        """Encode, then estimate or learn from what was encoded."""
+        folder, rows = self._encoded(run)
+        with run.clock("read"):
+            found = read_reports(folder, cluster=self.cluster, progress=run.progress)
+        lines = [f"{rows:,} reports of {self.reports.kind}, in {self.output}/reports", *found.lines]
+        made = [("reports", f"{self.reports.kind}, randomised at the source")]
+        return replace(found, lines=lines, made=made, files={"reports": partial(_link_all, folder), **found.files})
+
+    def _encoded(self, run: Run) -> tuple[Path, int]:
+        """A folder of reports beside the output, and their number: one draw, kept until it is published."""
+        folder = run.account.beside(self.output)
+        with run.clock("encode"):
+            drawn = run.draw(ROLE, lambda: check_rows(self.domain, run.lake), lambda _: self._written(run, folder))
+        if not folder.is_dir():
+            raise DataError(f"{folder}: the reports of run {run.account.run} are gone; its charge stays")
+        return folder, int(drawn["rows"])
+
+    def _written(self, run: Run, folder: Path) -> Mapping[str, np.ndarray]:
+        """Randomise every row, once; the folder is whole on disk, or gone."""
+        facts = ReportFacts(reports=self.reports, domain=self.domain, statement=run.charges[ROLE].statement)
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700)
+            randomise = partial(self.reports.randomised, self.domain)
+            rows = write_reports(self.domain, run.lake, randomise, folder, run.progress)
+            facts.save(folder)
+            for path in folder.iterdir():
+                with path.open("rb") as file:
+                    os.fsync(file.fileno())
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        return {"rows": np.array(rows)}
+
+
+class EncodeJob(LocalJob):
+    """``daskrado local encode``: the reports alone, in a folder that any reader of Parquet understands."""
+
+    name: ClassVar[str] = "local encode"
+    prefix: ClassVar[str] = "_"
+
+    def work(self, run: Run) -> Outcome:
+        """Encode."""
+        folder, rows = self._encoded(run)
+        return Outcome(
+            LocalFindings(rows),
+            run.charges[ROLE].statement,
+            lines=[f"{rows:,} reports of {self.reports.kind}"],
+            made=[("reports", f"{self.reports.kind}, randomised at the source")],
+            files={path.name: partial(_link, path) for path in sorted(folder.iterdir())},
+        )
+
+
+def _link_all(kept: Path, target: Path) -> None:
+    target.mkdir()
+    for path in kept.iterdir():
+        _link(path, target / path.name)
+
+
+def _link(kept: Path, target: Path) -> None:
+    """The same file under another name: what is kept stays until all is published."""
+    try:
+        os.link(kept, target)
+    except OSError:  # a file system without links
+        shutil.copyfile(kept, target)
+
+
+def read_reports(folder: Path, *, cluster: ClusterConfig | None = None, progress: Progress | None = None) -> Outcome:
+    """Estimates or a model, whichever the reports of a folder give. Charges nothing."""
+    facts = ReportFacts.load(folder)
+    if not facts.reports.gives_model:
+        reports, found = estimates(folder, cluster=cluster, progress=progress)
+        value = LocalFindings(reports, found)
+        lines = [f"{row[0]:>16} {row[1]:>14} {row[2]:>12} ± {row[3]}" for row in value.table()]
+        files = {"estimates.json": value.save}
+        return Outcome(value, facts.statement, lines=lines, sections=value.sections, files=files)
+    reports, model, released = _learned(folder, cluster, progress)
+    noise = f"The noise on the mean operator has standard deviation {released.noise_std['mean']:.4g}."
+    sections = [Section("Noise against signal", text=noise)]
+    return Outcome(LocalFindings(reports), model.statement, model, released, sections=lambda: sections)
+
+
+def estimates(
+    folder: str | Path,
+    *,
+    confidence: float = 0.95,
+    cluster: ClusterConfig | None = None,
+    progress: Progress | None = None,
+) -> tuple[int, Estimates]:
+    """The number of reports of columns in a folder; fractions of categories and means of numbers, by column."""
+    facts = ReportFacts.load(folder)
+    with connect(cluster or ClusterConfig()) as client:
+        return facts.reports.estimates(facts.domain, Path(folder), confidence, client, progress)
+
+
+def learn(
+    folder: str | Path, *, cluster: ClusterConfig | None = None, progress: Progress | None = None
+) -> tuple[LinearModel, Release]:
+    """A least-squares model from reports of labels or of edge vectors: post-processing, nothing is charged."""
+    _, model, released = _learned(folder, cluster, progress)
+    return model, released
+
+
+def _learned(
+    folder: str | Path, cluster: ClusterConfig | None, progress: Progress | None
+) -> tuple[int, LinearModel, Release]:
+    """The number of reports, the model, and the moments that it was learned from."""
+    facts = ReportFacts.load(folder)
+    with connect(cluster or ClusterConfig()) as client:
+        found = facts.reports.moments(facts.domain, Path(folder), client, progress)
+    statistic = Moments(facts.domain.width)
+    values = {block.name: found.steps[block.name] * block.step(found.lattice) for block in statistic.blocks}
+    released = Release(statistic, found.lattice, values, dict(found.noise_std), facts.statement)
+    weights, details = MomentsLearner().fit(released)
+    learner = f"moments of local {facts.reports.kind}"
+    return found.reports, LinearModel(facts.domain, weights, facts.statement, learner, details), released

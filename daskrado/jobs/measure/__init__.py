@@ -1,3 +1,0 @@
-"""Measuring jobs."""
-
-from __future__ import annotations

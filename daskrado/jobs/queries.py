@@ -1,0 +1,325 @@
+"""kind: queries. Counting queries by private multiplicative weights, in a batch or one after another from Python."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from pydantic import Field, field_validator, model_validator
+
+from daskrado.engines.queries import Answer, Calibration, PrivateQueries, WeightsPlan
+from daskrado.errors import LedgerError, UsageError
+from daskrado.jobs.base import Address, Charge, Line, Outcome, PrivateJob, Run, opened
+from daskrado.jobs.report import Section, draw
+from daskrado.lake.collect import Progress
+from daskrado.ledger.account import lost
+from daskrado.ledger.answer_journal import read_facts
+from daskrado.ledger.ledger import Grant, State
+from daskrado.models.synthetic_rows import synthetic_rows
+from daskrado.privacy.statement import PrivacyStatement
+from daskrado.statistics.counts import Histogram
+from daskrado.statistics.universe import Universe
+from daskrado.table.lattice import Lattice
+from daskrado.table.yaml_file import read_yaml, write_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+ROLE = "engine"
+MECHANISM = "private multiplicative weights"
+THEOREM = "private multiplicative weights from a sparse vector (Hardt and Rothblum 2010), optimal composition"
+LISTED = 100  # answers in a report
+PRINTED = 5  # answers on a terminal
+Query = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a batch leaves behind: all of it released. Queries after the halt are answered by what was public then."""
+
+    queries: tuple[Query, ...]
+    answers: tuple[Answer, ...]
+    calibration: Calibration
+    updates: int
+    halted_at: int | None
+    synthetic: NDArray[np.float64]
+    rows: int
+
+    def save(self, path: Path) -> None:
+        """Write the answers as JSON."""
+        rows = [
+            {"query": dict(query), "count": round(answer.count, 3), "fraction": answer.fraction, "lazy": answer.lazy}
+            for query, answer in self.pairs()
+        ]
+        write_text(path, json.dumps(rows, indent=1, default=str) + "\n")
+
+    def pairs(self, most: int | None = None) -> list[tuple[Query, Answer]]:
+        """The first queries with their answers."""
+        return list(zip(self.queries, self.answers, strict=True))[:most]
+
+    def plot(self) -> str:
+        """Released counts, in the order of the queries."""
+
+        def paint(axes: Axes) -> None:
+            kinds = ((True, "#2b6cb0", "lazy: from the public histogram"), (False, "#c05621", "update"))
+            for lazy, colour, name in kinds:
+                points = [(i, a.count) for i, a in enumerate(self.answers) if a.lazy is lazy]
+                if points:
+                    axes.plot(*zip(*points, strict=True), ".", markersize=3, color=colour, label=name)
+            axes.set_xlabel("query")
+            axes.set_ylabel("released count")
+            axes.legend(fontsize=8, frameon=False)
+
+        return draw(paint)
+
+
+class QueriesJob(PrivateJob):
+    """``universe`` names declared columns; ``queries`` lists conjunctions, or names a YAML or Parquet file."""
+
+    name: ClassVar[str] = "queries"
+    addresses: ClassVar[tuple[Address, ...]] = (("queries",),)
+    reserves: ClassVar[bool] = False  # an engine may go on under the grant that it had
+
+    universe: tuple[str, ...] = Field(min_length=1)
+    queries: tuple[dict[str, Any], ...] = ()
+    updates: int = Field(default=30, ge=1, le=10_000)
+    expected: int | None = Field(default=None, ge=1, description="questions to be ready for, when not only the batch")
+    threshold: int | None = Field(default=None, ge=1, description="in rows; by default from the noise")
+    synthetic_rows: int | None = Field(default=None, ge=1, le=100_000_000)
+    synthetic_seed: int = Field(default=0, ge=0)
+
+    @field_validator("queries", mode="before")
+    @classmethod
+    def _read_queries(cls, value: Any) -> Any:
+        return read_queries(value) if isinstance(value, str | Path) else value
+
+    @model_validator(mode="after")
+    def _check_universe(self) -> QueriesJob:
+        if not self.private:
+            raise ValueError("exact counts need no engine: kind queries is always private")
+        try:
+            universe = Universe.of(self.domain, self.universe)
+            for query in self.queries:
+                universe.cells(query)
+            self.weights_plan()
+        except UsageError as error:
+            raise ValueError(str(error)) from error
+        return self
+
+    def weights_plan(self) -> WeightsPlan:
+        """The engine's public plan."""
+        assert self.protect is not None
+        assert self.budget is not None
+        return WeightsPlan(
+            Universe.of(self.domain, self.universe),
+            self.protect.relation,
+            self.budget.epsilon,
+            self.budget.delta,
+            updates=self.updates,
+            queries=self.expected or max(1, len(self.queries)),
+            threshold=self.threshold,
+            rows_per_unit=self.protect.rows_per_unit,
+        )
+
+    @property
+    def calibration(self) -> Calibration:
+        """Noise and threshold."""
+        return _calibrated(self.weights_plan())
+
+    def charges(self) -> tuple[Charge, ...]:
+        """One, for the whole engine."""
+        assert self.protect is not None
+        assert self.budget is not None
+        statement = PrivacyStatement.of(
+            self.calibration.events,
+            self.protect,
+            self.budget,
+            mechanism=MECHANISM,
+            theorem=THEOREM,
+            assumptions=self.assumptions,
+        )
+        return (Charge(ROLE, self.calibration.event, statement),)
+
+    @property
+    def title(self) -> str:
+        """How many queries are answered."""
+        return f"{self.dataset}: {len(self.queries):,} counting queries"
+
+    def engine_facts(self) -> dict[str, Any]:
+        """Public facts about noise and threshold."""
+        return {
+            "cells": self.calibration.plan.universe.size,
+            "updates_allowed": self.updates,
+            "threshold_rows": self.calibration.threshold,
+            "lazy_error_95": self.calibration.accuracy(),
+            "update_answer_std": self.calibration.answer_std,
+        }
+
+    def plan(self) -> Iterator[Line]:
+        """Threshold and noise."""
+        facts = self.engine_facts()
+        yield "universe", f"{facts['cells']:,} cells of {', '.join(self.universe)}"
+        yield "engine", f"{facts['updates_allowed']} updates, at gaps above {facts['threshold_rows']:,} rows"
+        yield "accuracy", f"lazy answers within {facts['lazy_error_95']:,} rows (95 %, all expected queries)"
+        yield "noise", f"on an update's answer: standard deviation {facts['update_answer_std']:,.1f} rows"
+
+    @contextlib.contextmanager
+    def engine(self, run: Run, journal: Path | None) -> Iterator[PrivateQueries]:
+        """Reserve, count the cells over partitions, spend, and give the engine.
+
+        Its journal holds every draw, so that it goes on after a crash.
+        """
+        calibration = self.calibration
+        histogram = Histogram(self.domain.width, calibration.plan.universe)
+        if journal is not None and run.account.journal is None and _holds_answers(journal):
+            run.grants[ROLE] = self._earlier_grant(run, read_facts(journal))
+        else:
+            run.reserve()
+        grant = run.grants[ROLE]
+        with run.clock("collect"):
+            summary = run.collect(histogram, Lattice(self.domain.norm_bound))
+        if journal is not None and run.account.spent(grant) and not _holds_answers(journal):
+            raise LedgerError(f"{journal}: is gone, with what was answered; {lost(run.account.run)}")
+        facts = {"dataset": self.dataset, "entry": grant.entry}
+        with PrivateQueries(calibration, summary, journal, facts, partial(run.account.spend, grant)) as engine:
+            yield engine
+
+    def _earlier_grant(self, run: Run, facts: Mapping[str, Any]) -> Grant:
+        """The spent charge that a journal goes on with, if it is this lake's and this engine's."""
+        ledger, wanted = run.account.ledger, (self.calibration.event, self.calibration.plan.relation)
+        for entry in ledger.entries(self.dataset):
+            same = entry.id == facts.get("entry") and (entry.event, entry.relation) == wanted
+            if same and entry.state is State.SPENT:
+                if entry.fingerprint != run.lake.fingerprint:
+                    raise UsageError("journal: the lake has changed since it was charged; start a new journal")
+                return Grant(entry.id, entry.dataset, entry.relation, entry.event, ledger.path, entry.run)
+        raise UsageError(f"journal: the ledger {ledger.path} has no charge that fits it; start a new journal")
+
+    def work(self, run: Run) -> Outcome:
+        """Answer the batch; publish answers, the synthetic histogram's rows if asked, and what the engine did."""
+        if not self.queries:
+            raise UsageError("queries: the batch is empty; list at least one, or use open_queries from Python")
+        with self.engine(run, run.account.place("answers.jsonl")) as engine, run.clock("answer"):
+            found = self._answered(engine, run.progress)
+        facts = self.engine_facts() | {
+            "updates_used": found.updates,
+            "halted_at": found.halted_at,
+            "queries": len(found.answers),
+        }
+        files = {"answers.json": found.save}
+        if self.synthetic_rows is not None:
+            files["synthetic"] = partial(self._save_rows, found, self.synthetic_rows)
+        return Outcome(
+            found,
+            run.charges[ROLE].statement,
+            facts=facts,
+            lines=list(self._lines(found)),
+            made=[("universe", f"{facts['cells']:,} cells of {', '.join(self.universe)}")],
+            sections=lambda: self._sections(found, facts),
+            files=files,
+        )
+
+    def _answered(self, engine: PrivateQueries, progress: Progress | None) -> Answers:
+        """All answers, after those that an interrupted run had given."""
+        answers, halted_at = engine.given, None
+        for position in range(len(answers), len(self.queries)):
+            if engine.halted and halted_at is None:
+                halted_at = position
+            query = self.queries[position]
+            answers.append(engine.estimate(query) if engine.halted else engine.give(query))
+            if progress is not None:
+                progress(position + 1, len(self.queries))
+        return Answers(
+            self.queries,
+            tuple(answers),
+            engine.calibration,
+            engine.updates,
+            halted_at,
+            engine.synthetic,
+            engine.rows,
+        )
+
+    def _save_rows(self, found: Answers, rows: int, folder: Path) -> None:
+        """Write synthetic rows: a lake of the universe's columns."""
+        universe = found.calibration.plan.universe
+        table = synthetic_rows(self.domain, universe, found.synthetic, rows, self.synthetic_seed)
+        folder.mkdir()
+        pq.write_table(table, folder / "part-00000.parquet", compression="zstd")
+
+    def _lines(self, found: Answers) -> Iterator[str]:
+        yield f"{len(found.answers):,} queries answered; {found.updates} updates of {self.updates} used"
+        if found.halted_at is not None:
+            yield f"the engine halted before query {found.halted_at + 1}; later answers read the public histogram"
+        for query, answer in found.pairs(PRINTED):
+            yield f"  {answer.count:12,.0f}  {', '.join(f'{k}={v}' for k, v in query.items()) or 'all rows'}"
+
+    def _sections(self, found: Answers, facts: Mapping[str, Any]) -> list[Section]:
+        text = f"{found.updates} of {self.updates} updates were used."
+        if found.halted_at is not None:
+            text += f" The engine halted before query {found.halted_at + 1}; later ones read the public histogram."
+        listed = [
+            (
+                ", ".join(f"{k} = {v}" for k, v in query.items()) or "all",
+                f"{answer.count:,.0f}",
+                "lazy" if answer.lazy else "update",
+            )
+            for query, answer in found.pairs(LISTED)
+        ]
+        engine = [(k.replace("_", " "), f"{v:,.6g}" if v is not None else "no") for k, v in facts.items()]
+        return [
+            Section("Answers", text=text, plot=found.plot()),
+            Section("The first hundred", header=("query", "count", "kind"), rows=listed, folded=True),
+            Section("Engine", rows=engine),
+        ]
+
+
+@contextlib.contextmanager
+def open_queries(
+    job: QueriesJob,
+    *,
+    ledger: str | Path | None = None,
+    journal: str | Path | None = None,
+    progress: Progress | None = None,
+) -> Iterator[PrivateQueries]:
+    """An engine that answers adaptive queries.
+
+    ``journal`` is a file of what was answered. With one that exists, the engine goes on where it was, on the charge
+    that it had: same lake, same settings, same ledger, or it is refused. Keep it with the ledger: who could put an
+    older copy back could ask again without paying.
+    """
+    kept = None if journal is None else Path(journal)
+    with opened(job, ledger=ledger, write=False, progress=progress) as run, job.engine(run, kept) as engine:
+        yield engine
+
+
+@lru_cache(maxsize=8)
+def _calibrated(plan: WeightsPlan) -> Calibration:
+    """A search over compositions, for a plan, a charge and a run of the same job alike."""
+    return plan.calibrated()
+
+
+def _holds_answers(journal: Path) -> bool:
+    return journal.exists() and journal.stat().st_size > 0
+
+
+def read_queries(path: str | Path) -> list[dict[str, Any]]:
+    """A batch of queries: a YAML list of mappings, or a Parquet file with a row for each query (null: any value)."""
+    if str(path).endswith((".parquet", ".pq")):
+        try:
+            rows = pq.read_table(path).to_pylist()
+        except (OSError, pa.ArrowException) as error:
+            raise ValueError(f"{path}: cannot be read as Parquet") from error
+        return [{key: value for key, value in row.items() if value is not None} for row in rows]
+    content = read_yaml(path)
+    if not isinstance(content, list) or not all(isinstance(item, dict) for item in content):
+        raise ValueError(f"{path}: must hold a list of queries, each a mapping of columns to values")
+    return content

@@ -1,0 +1,73 @@
+"""Reports of rows: every row is randomised once, in this process, before anything of it leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from daskrado.errors import DataError
+from daskrado.lake.scan import Lake
+from daskrado.table.domain import Domain
+from daskrado.table.encoding import EncodedTable, encode_table, needed_columns
+
+Randomise = Callable[[pa.Table, NDArray[np.float64], NDArray[np.int8]], pa.Table]  # rows as stored and as encoded
+_CHUNK = 16_384
+
+
+def check_rows(domain: Domain, lake: Lake) -> None:
+    """Read every row once and refuse what cannot be encoded, before anything is spent or drawn."""
+    for partition in lake.partitions:
+        for _ in _blocks(domain, partition):
+            pass
+
+
+def write_reports(
+    domain: Domain, lake: Lake, randomise: Randomise, folder: Path, progress: Callable[[int, int], None] | None = None
+) -> int:
+    """Randomise every row of a lake, once, into one file for each partition; returns the number of rows.
+
+    Not a task of a cluster: a task may run twice, and two reports of one row cost twice.
+    """
+    rows = 0
+    for number, partition in enumerate(lake.partitions):
+        writer: pq.ParquetWriter | None = None
+        try:
+            for block in _blocks(domain, partition):
+                part = randomise(*block)
+                if writer is None:
+                    path = folder / f"part-{number:05d}.parquet"
+                    writer = pq.ParquetWriter(path, part.schema, compression="zstd")
+                writer.write_table(part)
+                rows += part.num_rows
+        finally:
+            if writer is not None:
+                writer.close()
+        if progress is not None:
+            progress(number + 1, len(lake.partitions))
+    return rows
+
+
+def _blocks(domain: Domain, partition: Any) -> Iterator[tuple[pa.Table, NDArray[np.float64], NDArray[np.int8]]]:
+    """Rows of a partition as stored, encoded, and their labels; the encoded block is overwritten by the next one."""
+    for _, table in partition.tables(needed_columns(domain)):
+        encoded = encode_table(domain, table)
+        _refuse(encoded, partition)
+        assert encoded.labels is not None
+        buffer = np.empty((min(_CHUNK, max(1, encoded.length)), domain.width), order="F")
+        for start in range(0, encoded.length, _CHUNK):
+            stop = min(start + _CHUNK, encoded.length)
+            x = encoded.block(start, stop, buffer)
+            _refuse(encoded, partition)
+            yield table.slice(start, stop - start), x, encoded.labels[start:stop]
+
+
+def _refuse(encoded: EncodedTable, partition: Any) -> None:
+    if encoded.problems:
+        where = getattr(partition, "path", partition.name)
+        raise DataError(f"{where}: " + "; ".join(map(str, encoded.problems[:3])))
