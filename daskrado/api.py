@@ -25,9 +25,7 @@ from daskrado.jobs.measure.margins import MarginsPipeline, run_margins
 from daskrado.jobs.measure.margins_report import MarginsResult
 from daskrado.jobs.measure.queries import QueriesPipeline
 from daskrado.jobs.measure.queries import open_queries as open_engine
-from daskrado.jobs.rados.job import RadosResult
-from daskrado.jobs.rados.job import make_rados as run_rados
-from daskrado.jobs.rados.pipeline import RadosPipeline
+from daskrado.jobs.rados import RadosJob
 from daskrado.jobs.result import Result
 from daskrado.jobs.teachers.config import TeachersPipeline, load_teachers
 from daskrado.jobs.teachers.job import TeachersResult
@@ -291,16 +289,16 @@ def encode_local(
 
 
 def make_rados(
-    pipeline: RadosPipeline | Mapping[str, Any] | str | Path,
+    pipeline: RadosJob | Mapping[str, Any] | str | Path,
     *,
     ledger: str | Path | None = None,
     write: bool = False,
     overwrite: bool = False,
     progress: Callable[[int, int], None] | None = None,
-) -> RadosResult:
-    """The sets of rados of a ``rados`` pipeline, each with a statement of what it protects.
+) -> Result:
+    """The sets of rados of a ``rados`` pipeline, each with a statement of what it protects: ``result.value.sets``.
 
     ``write`` publishes one Parquet file for each set, from which ``learn_rados`` learns without the lake.
     """
-    loaded = load_pipeline(RadosPipeline, pipeline)
-    return run_rados(loaded, ledger_path=ledger, write=write, overwrite=overwrite, progress=progress)
+    job = load_job(pipeline, {"kind": "rados"})
+    return perform(job, ledger=ledger, write=write, overwrite=overwrite, progress=progress)
