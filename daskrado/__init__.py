@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         run,
         run_teachers,
     )
-    from daskrado.jobs.rados.learn import learn_rados
+    from daskrado.jobs.rado_file import learn_rados
     from daskrado.jobs.result import Result
     from daskrado.jobs.resume import resume
     from daskrado.models.linear import LinearModel
@@ -68,7 +68,7 @@ _HOMES = {
     "learn_local": "daskrado.api",
     "measure_margins": "daskrado.api",
     "open_queries": "daskrado.api",
-    "learn_rados": "daskrado.jobs.rados.learn",
+    "learn_rados": "daskrado.jobs.rado_file",
     "make_rados": "daskrado.api",
     "open_teachers": "daskrado.api",
     "run": "daskrado.api",

@@ -23,9 +23,7 @@ from daskrado.jobs.local import learn as learn_local
 from daskrado.jobs.margins import MarginsJob
 from daskrado.jobs.queries import QueriesJob
 from daskrado.jobs.queries import open_queries as open_engine
-from daskrado.jobs.rados.job import RadosResult
-from daskrado.jobs.rados.job import make_rados as run_rados
-from daskrado.jobs.rados.pipeline import RadosPipeline
+from daskrado.jobs.rados import RadosJob
 from daskrado.jobs.result import Result
 from daskrado.jobs.teachers.config import TeachersPipeline, load_teachers
 from daskrado.jobs.teachers.job import TeachersResult
@@ -291,16 +289,15 @@ def encode_local(
 
 
 def make_rados(
-    pipeline: RadosPipeline | Mapping[str, Any] | str | Path,
+    pipeline: RadosJob | Mapping[str, Any] | str | Path,
     *,
     ledger: str | Path | None = None,
     write: bool = False,
     overwrite: bool = False,
     progress: Callable[[int, int], None] | None = None,
-) -> RadosResult:
-    """The sets of rados of a ``rados`` pipeline, each with a statement of what it protects.
+) -> Result:
+    """The sets of rados of a ``rados`` pipeline, each with a statement of what it protects: ``result.value.sets``.
 
     ``write`` publishes one Parquet file for each set, from which ``learn_rados`` learns without the lake.
     """
-    loaded = load_pipeline(RadosPipeline, pipeline)
-    return run_rados(loaded, ledger_path=ledger, write=write, overwrite=overwrite, progress=progress)
+    return perform(load_kind(RadosJob, pipeline), ledger=ledger, write=write, overwrite=overwrite, progress=progress)

@@ -96,9 +96,9 @@ def audit_file(path: str | Path, *, lake: Any = None, candidates: Any = None, se
     if seed is not None:
         attacks.append(_lemma(rados, rows, seed))
     broken = any(attack.recovered for attack in attacks) or attacks[0].applies
-    told = rados.statement
+    statement, noisy = rados.statement, rados.noisy
     return AuditResult(
-        str(path), told.sentence(), told.private, rados.noisy, broken and not rados.noisy, tuple(attacks)
+        str(path), statement.sentence(), statement.private, noisy, broken and not noisy, tuple(attacks)
     )
 
 
@@ -136,12 +136,10 @@ def _hadamard(rados: RadoSet, rows: KeyedRows | None) -> Attack:
     """The public inversion, and how many rows it shows up to their sign."""
     _, buckets = invert_hadamard(rados.rados[:, rados.exact_columns])
     if rows is None:
-        told = (
-            ""
-            if rados.rows is None
-            else f"; about {expected_alone(len(rados.rados), rados.rows):.3g} rows stand alone"
-        )
-        return Attack("hadamard inversion", not rados.noisy, f"gives {len(buckets)} bucket sums exactly{told}")
+        text = f"gives {len(buckets)} bucket sums exactly"
+        if rados.rows is not None:
+            text += f"; about {expected_alone(len(rados.rados), rados.rows):.3g} rows stand alone"
+        return Attack("hadamard inversion", not rados.noisy, text)
     edges = _edges(rados, rows)
     found = matched(buckets, edges)
     text = f"{found} of {len(edges)} examples read off the bucket sums, up to sign"

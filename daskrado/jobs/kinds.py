@@ -11,8 +11,6 @@ from daskrado.jobs.pipeline_job import PipelineJob
 from daskrado.table.yaml_file import read_yaml
 
 KINDS = {
-    "rados": "daskrado.jobs.rados.job:RadosJob",
-    "adaboost": "daskrado.jobs.rados.adaboost:AdaBoostJob",
     "teachers": "daskrado.jobs.teachers.job:TeachersJob",
     "labels": "daskrado.jobs.labels.job:LabelJob",
     "bags": "daskrado.jobs.labels.bag_job:BagJob",

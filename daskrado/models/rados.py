@@ -19,13 +19,16 @@ from daskrado.errors import DataError, UsageError
 from daskrado.privacy.release import Release
 from daskrado.privacy.statement import PrivacyStatement
 from daskrado.statistics.protected_rados import NoisyColumnRados, RandomisedRados
-from daskrado.statistics.rados import HadamardRados, rados_from_sketch
+from daskrado.statistics.rados import HadamardRados, UniformRados, rados_from_sketch
 from daskrado.table.domain import Domain
+from daskrado.table.lattice import Lattice
 from daskrado.table.yaml_file import canonical_digest, parse
 
 SCHEMA = "daskrado.rados/1"
 _KEY = b"daskrado"
 BITS = 20  # of the grid of a file that does not say
+SummedKind = Literal["uniform", "balanced", "hadamard"]
+PlainKind = SummedKind | Literal["fixed_support"]  # rados as they are; the other kinds protect something of them
 
 
 class RadoFacts(BaseModel):
@@ -34,7 +37,7 @@ class RadoFacts(BaseModel):
     model_config = ConfigDict(extra="allow", strict=True)
 
     support: int | None = Field(default=None, ge=1)
-    base: Literal["uniform", "balanced", "hadamard", "fixed_support"] | None = None
+    base: PlainKind | None = None
     features: list[str] | None = None
 
 
@@ -43,16 +46,7 @@ class RadoHeader(BaseModel):
 
     model_config = ConfigDict(extra="ignore", strict=True)
 
-    kind: Literal[
-        "uniform",
-        "balanced",
-        "hadamard",
-        "fixed_support",
-        "dp_feat",
-        "randomised_response",
-        "noisy_column",
-        "noisy_edges",
-    ]
+    kind: PlainKind | Literal["dp_feat", "randomised_response", "noisy_column", "noisy_edges"]
     statement: dict[str, Any]
     domain_sha256: str
     domain: dict[str, Any]
@@ -116,6 +110,13 @@ class RadoSet:
     def zero_columns(self) -> tuple[str, ...]:
         """Features that are 0 in every rado, from which nothing can be learned."""
         return tuple(np.array(self.domain.feature_names)[np.abs(self.rados).max(axis=0) == 0].tolist())
+
+    def as_release(self) -> Release:
+        """The rados as a learner takes them, whatever kind of set they are."""
+        count, width = self.rados.shape
+        lattice = Lattice(self.domain.norm_bound, self.lattice_bits)
+        noise = {"rados": max(self.noise_std)}
+        return Release(UniformRados(width, count), lattice, {"rados": self.rados}, noise, self.statement)
 
     def save(self, path: str | Path) -> None:
         """Write the file, whole or not at all."""

@@ -10,20 +10,28 @@ import click
 
 @click.command()
 @click.argument("rados", type=click.Path(path_type=Path))
-@click.option("--learner", type=click.Choice(["rado_moments", "rado_newton", "radoboost"]), default="rado_moments")
-@click.option("--rounds", type=click.IntRange(1), default=1000, show_default=True, help="Of radoboost.")
-@click.option("--ridge", type=float, default=None, help="Of rado_moments and rado_newton.")
+@click.option("--learner", default="rado_moments", show_default=True, help="Any learner on rados.")
+@click.option("--rounds", type=click.IntRange(1), default=None, help="Of radoboost: 1000 where it is left out.")
+@click.option("--regularisation", "--ridge", type=float, default=None, help="Of rado_moments and rado_newton.")
 @click.option("--domain", type=click.Path(path_type=Path), default=None, help="Refuse rados of another domain.")
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder for model.json and report.html.")
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder for model, manifest and report.")
 @click.option("--overwrite", is_flag=True)
 def learn(
-    rados: Path, learner: str, rounds: int, ridge: float | None, domain: Path | None, out: Path, overwrite: bool
+    rados: Path,
+    learner: str,
+    rounds: int | None,
+    regularisation: float | None,
+    domain: Path | None,
+    out: Path,
+    overwrite: bool,
 ) -> None:
     """Learn a classifier from a file of rados. The lake behind it is not needed."""
-    from daskrado.jobs.rados.learn import learn_rados, learned_lines
+    from daskrado.jobs.rado_file import learn_rados
 
-    learned = learn_rados(rados, learner, rounds=rounds, ridge=ridge, domain=domain, out=out, overwrite=overwrite)
-    for line in learned_lines(learned, out):
+    found = learn_rados(
+        rados, learner, rounds=rounds, regularisation=regularisation, domain=domain, out=out, overwrite=overwrite
+    )
+    for line in found.lines:
         click.echo(line)
 
 

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, model_validator
 
 from daskrado.errors import UsageError
 from daskrado.learners.on_release.radoboost import CLAMP, RadoBoost
 from daskrado.statistics.base import Additive, Summary
 from daskrado.statistics.boosting import ColumnMaxima, WeightedEdges
+from daskrado.table.yaml_file import Frozen
 
 Gather = Callable[[Additive], Summary]
 
 
-@dataclass(frozen=True)
-class AdaBoost:
+class AdaBoost(Frozen):
     """Schapire and Singer's AdaBoost with single features as weak hypotheses, the same oracle as RadoBoost's.
 
     Weights are exp(-y theta.x). A round sums the weighted edges over all partitions, takes the oracle's feature k
@@ -31,15 +32,27 @@ class AdaBoost:
         Schapire and Singer (1999); baseline of Nock, Patrini and Friedman (2015).
     """
 
-    rounds: int = 1000
-    sample: int | None = None
+    name: ClassVar[str] = "adaboost"
+
+    rounds: int = Field(default=1000, ge=1, le=1_000_000)
+    sample: int | None = Field(default=None, ge=1)
     oracle: Literal["strongest", "median", "prudential"] = "strongest"
-    prudence: float = 0.5
-    clamp: float = CLAMP
-    clamp_low: float = 0.0
+    prudence: float = Field(default=0.5, gt=0, le=1)
+    clamp: float = Field(default=CLAMP, gt=0, lt=1)
+    clamp_low: float = Field(default=0.0, ge=0, lt=1)
     keep: Literal["risk", "training_error", "last"] = "risk"
 
-    name = "adaboost"
+    @model_validator(mode="after")
+    def _check_clamps(self) -> AdaBoost:
+        try:
+            self._rule()
+        except UsageError as error:  # options that contradict each other
+            raise ValueError(str(error)) from error
+        return self
+
+    def _rule(self) -> RadoBoost:
+        """The oracle and the clamps."""
+        return RadoBoost(oracle=self.oracle, prudence=self.prudence, clamp=self.clamp, clamp_low=self.clamp_low)
 
     def fit(
         self,
@@ -52,7 +65,7 @@ class AdaBoost:
 
         ``watch`` sees the log of the exponential risk before every round.
         """
-        rule = RadoBoost(oracle=self.oracle, prudence=self.prudence, clamp=self.clamp, clamp_low=self.clamp_low)
+        rule = self._rule()
         maxima = gather(ColumnMaxima(width, self.sample))
         largest = maxima.vector
         used = np.flatnonzero(largest > 0)

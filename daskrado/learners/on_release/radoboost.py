@@ -48,7 +48,7 @@ class RadoBoost(ReleaseLearner):
     ``oracle``: "strongest" takes the largest |r|; "median" the median |r|; "prudential" the largest |r| that does not
     exceed ``prudence``. ``clamp_low`` and ``clamp`` bound |r| from below and above; ``floor`` stops when the oracle's
     |r| falls below it. ``keep``: the theta of least rado risk over the rounds (post-processing of the rados, so
-    free), or the last. A choice by training error reads the rows again: see ``learners.keep``.
+    free), or the last. A choice by training error reads the rows again: see ``learners.choose_round``.
 
     Reference
         Nock, Patrini and Friedman (2015), algorithm 1, with the step and the weights' index corrected; Nock and

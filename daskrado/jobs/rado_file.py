@@ -1,0 +1,110 @@
+"""Learning from a file of rados: another party's half of the work, with nothing but the file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from pydantic import BeforeValidator, Field, InstanceOf, PlainSerializer
+
+from daskrado.bounds.rado_risk import separability
+from daskrado.jobs.base import Job, Outcome, Run, perform
+from daskrado.jobs.result import Result
+from daskrado.learners.base import ReleaseLearner
+from daskrado.models.linear import LinearModel
+from daskrado.models.rados import RADO_STATISTICS, RadoSet
+from daskrado.registry import kinds, make, options
+from daskrado.table.domain import Domain
+from daskrado.table.yaml_file import parse
+
+_SEPARABLE_CELLS = 1 << 18  # beyond this the linear program takes longer than the rest of a run
+
+
+def rado_learner(content: Any) -> ReleaseLearner:
+    """A registered learner that learns from rados, by its kind or with its options."""
+    found = kinds(ReleaseLearner, "daskrado.learners")
+    known = [name for name, kind in found.items() if set(RADO_STATISTICS) <= set(kind.statistics)]
+    name = content.get("kind") if isinstance(content, Mapping) else getattr(content, "name", content)
+    if isinstance(name, str) and name not in known:
+        raise ValueError(f"kind must be one of {', '.join(map(repr, sorted(known)))} (got {name!r})")
+    return make(ReleaseLearner, ("daskrado.learners",), content)
+
+
+if TYPE_CHECKING:
+    RadoLearner = ReleaseLearner
+else:
+    RadoLearner = Annotated[Any, BeforeValidator(rado_learner), PlainSerializer(options)]
+
+
+def diagnose(rados: RadoSet) -> tuple[str, ...]:
+    """Plain words on what a learner should know of a set; from the published rados only."""
+    notes = []
+    if rados.zero_columns:
+        shown = ", ".join(rados.zero_columns[:5]) + (", ..." if len(rados.zero_columns) > 5 else "")
+        notes.append(f"{len(rados.zero_columns)} columns are 0 in every rado and are dropped: {shown}")
+    if rados.rados.size <= _SEPARABLE_CELLS and (found := separability(rados.rados)).separable:
+        notes.append(found.warning)
+    return tuple(notes)
+
+
+class RadoFileJob(Job):
+    """A model from a published set of rados; ``lake`` is the address of its file. No pipeline file names it."""
+
+    name: ClassVar[str] = "learn from rados"
+
+    learner: RadoLearner
+    rados: InstanceOf[RadoSet] = Field(exclude=True, repr=False)
+
+    @property
+    def title(self) -> str:
+        """What it makes."""
+        return "a linear classifier from rados"
+
+    def work(self, run: Run) -> Outcome:
+        """Post-processing: the model says what the rados say."""
+        rados = self.rados
+        with run.clock("learn"):
+            weights, details = self.learner.fit(rados.as_release())
+        model = LinearModel(rados.domain, weights, rados.statement, self.learner.name, details)
+        return Outcome(
+            model,
+            rados.statement,
+            model,
+            facts={"rows": rados.rows, "rados": len(rados.rados), "kind_of_rados": rados.kind},
+            lines=[f"{len(rados.rados)} rados of kind {rados.kind}, learned by {model.learner}"],
+            made=[("rados", f"{len(rados.rados)} of kind {rados.kind}"), ("learner", model.learner)],
+            notes=diagnose(rados),
+        )
+
+
+def learn_rados(
+    path: str | Path,
+    learner: str | Mapping[str, Any] = "rado_moments",
+    *,
+    rounds: int | None = None,
+    regularisation: float | None = None,
+    ridge: float | None = None,
+    domain: Domain | str | Path | None = None,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+) -> Result:
+    """Read rados, learn, and publish in ``out``. The model carries the rados' statement.
+
+    ``learner`` is the kind of any learner on rados, perhaps with its options; ``rounds`` and ``regularisation``
+    (``ridge`` in older programs) are options that some of them have. ``domain`` refuses rados of another one.
+    """
+    wanted = Domain.load(domain) if isinstance(domain, str | Path) else domain
+    rados = RadoSet.load(path, wanted)
+    given = {"rounds": rounds, "regularisation": ridge if regularisation is None else regularisation}
+    chosen = {"kind": learner} if isinstance(learner, str) else dict(learner)
+    content = {
+        "dataset": re.sub(r"[^A-Za-z0-9._-]", "-", Path(path).stem)[:100],
+        "lake": str(path),
+        "domain": rados.domain,
+        "output": "." if out is None else str(out),
+        "learner": chosen | {key: value for key, value in given.items() if value is not None},
+        "rados": rados,
+    }
+    return perform(parse(RadoFileJob, content, "daskrado learn"), overwrite=overwrite, write=out is not None)

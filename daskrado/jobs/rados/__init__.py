@@ -1,3 +1,0 @@
-"""Rado jobs."""
-
-from __future__ import annotations
