@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
 
 from daskrado.cluster import ClusterConfig, cluster_config
 from daskrado.engines.queries import PrivateQueries
 from daskrado.errors import UsageError
 from daskrado.jobs.base import Job, perform
-from daskrado.jobs.load import load_job
-from daskrado.jobs.labels.access import LabelRun, load_pipeline
-from daskrado.jobs.labels.bag_job import run_bags
-from daskrado.jobs.labels.config import BagPipeline, LabelPipeline
-from daskrado.jobs.labels.job import run_labels
 from daskrado.jobs.learn import LearnJob
+from daskrado.jobs.load import load_job
 from daskrado.jobs.measure.local import LocalPipeline
 from daskrado.jobs.measure.local import estimates as estimate_local
 from daskrado.jobs.measure.local import learn as learn_local
@@ -33,9 +31,12 @@ from daskrado.jobs.teachers.config import TeachersPipeline, load_teachers
 from daskrado.jobs.teachers.job import TeachersResult
 from daskrado.jobs.teachers.job import run as run_teachers_job
 from daskrado.jobs.teachers.session import Session, open_session
+from daskrado.losses.linear_odd import make_odd_loss
 from daskrado.losses.margin import Loss
 from daskrado.table.domain import Domain
-from daskrado.table.yaml_file import parse
+from daskrado.table.yaml_file import parse, read_yaml
+
+AnyModel = TypeVar("AnyModel", bound=BaseModel)
 
 __all__ = [
     "encode_local",
@@ -173,44 +174,39 @@ def _path(name: str, value: Any) -> str:
 
 
 def fit_labels(
-    pipeline: LabelPipeline | Mapping[str, Any] | str | Path,
+    pipeline: Job | Mapping[str, Any] | str | Path,
     *,
     loss: Loss | None = None,
     ledger: str | Path | None = None,
     write: bool = False,
     overwrite: bool = False,
     progress: Callable[[int, int], None] | None = None,
-) -> LabelRun:
+) -> Result:
     """Learn where only the labels are secret, weak or missing: a ``labels`` pipeline, as a file or as its keys.
 
     The lake may also be a pandas or a Dask DataFrame. ``loss`` replaces the pipeline's by any linear-odd loss, such
-    as ``UserLoss(function)``. ``result.learned`` holds the model, the released mean operator and its bounds.
+    as ``UserLoss(function)``. ``result.value`` holds the released mean operator, the fit and its bounds.
 
     Sensitivity
         Of the mean operator under a flipped label: twice the largest L1 or L2 norm of the public rows, measured.
     """
-    return run_labels(
-        load_pipeline(LabelPipeline, pipeline),
-        loss=loss,
-        ledger_path=ledger,
-        write=write,
-        overwrite=overwrite,
-        progress=progress,
-    )
+    job = load_job(pipeline, {"kind": "labels"})
+    if loss is not None:
+        job = job.model_copy(update={"loss": make_odd_loss(loss)})
+    return perform(job, overwrite=overwrite, ledger=ledger, write=write, progress=progress)
 
 
 def fit_bags(
-    pipeline: BagPipeline | Mapping[str, Any] | str | Path,
+    pipeline: Job | Mapping[str, Any] | str | Path,
     *,
     ledger: str | Path | None = None,
     write: bool = False,
     overwrite: bool = False,
     progress: Callable[[int, int], None] | None = None,
-) -> LabelRun:
+) -> Result:
     """Learn from bags of rows and their label proportions: a ``bags`` pipeline, as a file or as its keys."""
-    return run_bags(
-        load_pipeline(BagPipeline, pipeline), ledger_path=ledger, write=write, overwrite=overwrite, progress=progress
-    )
+    job = load_job(pipeline, {"kind": "bags"})
+    return perform(job, overwrite=overwrite, ledger=ledger, write=write, progress=progress)
 
 
 def open_teachers(
@@ -304,3 +300,14 @@ def make_rados(
     """
     loaded = load_pipeline(RadosPipeline, pipeline)
     return run_rados(loaded, ledger_path=ledger, write=write, overwrite=overwrite, progress=progress)
+
+
+def load_pipeline(kind: type[AnyModel], pipeline: AnyModel | Mapping[str, Any] | str | Path) -> AnyModel:
+    """A pipeline from a file or from its keys; ``kind`` in either is left out of account."""
+    if isinstance(pipeline, kind):
+        return pipeline
+    where = str(pipeline) if isinstance(pipeline, str | Path) else "pipeline"
+    content = read_yaml(pipeline) if isinstance(pipeline, str | Path) else pipeline
+    if isinstance(content, Mapping):
+        content = {key: value for key, value in content.items() if key != "kind"}
+    return parse(kind, content, where)

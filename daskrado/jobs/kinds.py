@@ -14,8 +14,6 @@ KINDS = {
     "rados": "daskrado.jobs.rados.job:RadosJob",
     "adaboost": "daskrado.jobs.rados.adaboost:AdaBoostJob",
     "teachers": "daskrado.jobs.teachers.job:TeachersJob",
-    "labels": "daskrado.jobs.labels.job:LabelJob",
-    "bags": "daskrado.jobs.labels.bag_job:BagJob",
     "queries": "daskrado.jobs.measure.queries:QueriesJob",
     "margins": "daskrado.jobs.measure.margins:MarginsJob",
     "local": "daskrado.jobs.measure.local_job:LocalJob",
