@@ -126,8 +126,9 @@ def job(ward: tuple[Path, Path], tmp_path: Path) -> Callable[[str], Path]:
 def program(path: Path, ward: tuple[Path, Path], patch: str) -> str:
     return (
         "import daskrado.ledger.account as account, daskrado.ledger.journal as journal, contextlib, pathlib\n"
-        f"{NO_PLOTS}from daskrado.jobs.kinds import load_job\nos.chdir({str(ward[0].parent)!r})\n{patch}\n"
-        f"load_job({str(path)!r}).result()\n"
+        f"{NO_PLOTS}from daskrado.jobs.load import load_job\nfrom daskrado.jobs.base import Job, perform\n"
+        f"os.chdir({str(ward[0].parent)!r})\n{patch}\njob = load_job({str(path)!r})\n"
+        "perform(job) if isinstance(job, Job) else job.result()\n"
     )
 
 
