@@ -10,11 +10,9 @@ from typing import Any
 from daskrado.cluster import ClusterConfig, cluster_config
 from daskrado.engines.queries import PrivateQueries
 from daskrado.errors import UsageError
+from daskrado.jobs.bags import BagsJob
 from daskrado.jobs.base import Job, perform
-from daskrado.jobs.labels.access import LabelRun, load_pipeline
-from daskrado.jobs.labels.bag_job import run_bags
-from daskrado.jobs.labels.config import BagPipeline, LabelPipeline
-from daskrado.jobs.labels.job import run_labels
+from daskrado.jobs.labels import LabelsJob
 from daskrado.jobs.learn import LearnJob
 from daskrado.jobs.load import load_job, load_kind
 from daskrado.jobs.local import LocalJob
@@ -29,6 +27,7 @@ from daskrado.jobs.teachers.config import TeachersPipeline, load_teachers
 from daskrado.jobs.teachers.job import TeachersResult
 from daskrado.jobs.teachers.job import run as run_teachers_job
 from daskrado.jobs.teachers.session import Session, open_session
+from daskrado.losses.linear_odd import make_odd_loss
 from daskrado.losses.margin import Loss
 from daskrado.table.domain import Domain
 from daskrado.table.yaml_file import parse
@@ -174,44 +173,39 @@ def _path(name: str, value: Any) -> str:
 
 
 def fit_labels(
-    pipeline: LabelPipeline | Mapping[str, Any] | str | Path,
+    pipeline: Job | Mapping[str, Any] | str | Path,
     *,
     loss: Loss | None = None,
     ledger: str | Path | None = None,
     write: bool = False,
     overwrite: bool = False,
     progress: Callable[[int, int], None] | None = None,
-) -> LabelRun:
+) -> Result:
     """Learn where only the labels are secret, weak or missing: a ``labels`` pipeline, as a file or as its keys.
 
     The lake may also be a pandas or a Dask DataFrame. ``loss`` replaces the pipeline's by any linear-odd loss, such
-    as ``UserLoss(function)``. ``result.learned`` holds the model, the released mean operator and its bounds.
+    as ``UserLoss(function)``. ``result.value`` holds the released mean operator, the fit and its bounds.
 
     Sensitivity
         Of the mean operator under a flipped label: twice the largest L1 or L2 norm of the public rows, measured.
     """
-    return run_labels(
-        load_pipeline(LabelPipeline, pipeline),
-        loss=loss,
-        ledger_path=ledger,
-        write=write,
-        overwrite=overwrite,
-        progress=progress,
-    )
+    job = load_kind(LabelsJob, pipeline)
+    if loss is not None:
+        job = job.model_copy(update={"loss": make_odd_loss(loss)})
+    return perform(job, overwrite=overwrite, ledger=ledger, write=write, progress=progress)
 
 
 def fit_bags(
-    pipeline: BagPipeline | Mapping[str, Any] | str | Path,
+    pipeline: Job | Mapping[str, Any] | str | Path,
     *,
     ledger: str | Path | None = None,
     write: bool = False,
     overwrite: bool = False,
     progress: Callable[[int, int], None] | None = None,
-) -> LabelRun:
+) -> Result:
     """Learn from bags of rows and their label proportions: a ``bags`` pipeline, as a file or as its keys."""
-    return run_bags(
-        load_pipeline(BagPipeline, pipeline), ledger_path=ledger, write=write, overwrite=overwrite, progress=progress
-    )
+    job = load_kind(BagsJob, pipeline)
+    return perform(job, overwrite=overwrite, ledger=ledger, write=write, progress=progress)
 
 
 def open_teachers(

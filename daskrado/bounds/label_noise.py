@@ -10,13 +10,14 @@ from scipy import stats
 from daskrado.errors import UsageError
 
 
-def noise_length(kind: str, dimension: int, scale: float, failure: float) -> float:
+def noise_length(kind: str, dimension: int, scale: float, failure: float, std: float | None = None) -> float:
     """A length that the noise vector exceeds with probability at most ``failure``.
 
     * laplace, ``scale`` per coordinate: scale sqrt(d) log(d / failure). Patrini, Nielsen and Nock (2015, theorem 10)
       leave the sqrt(d) out: a long vector need not have a long coordinate.
     * l2_gamma: the exact quantile of the Gamma(d, scale) law of its length.
     * gaussian: scale times the quantile of the chi law with d degrees of freedom.
+    * any other law, whose coordinates have the standard deviation ``std``: std sqrt(d / failure), by Chebyshev.
     """
     if not 0 < failure < 1:
         raise UsageError(f"failure must be between 0 and 1, got {failure!r}")
@@ -28,6 +29,8 @@ def noise_length(kind: str, dimension: int, scale: float, failure: float) -> flo
         return float(stats.gamma.isf(failure, dimension, scale=scale))
     if kind == "gaussian":
         return float(stats.chi.isf(failure, dimension, scale=scale))
+    if std is not None:
+        return std * math.sqrt(dimension / failure)
     raise UsageError(f"noise {kind!r} is unknown; allowed: laplace, l2_gamma, gaussian")
 
 
@@ -49,6 +52,7 @@ def label_noise_bounds(
     coefficient: float,
     norm: float,
     strength: float,
+    std: float | None = None,
     failure: float = 0.05,
 ) -> LabelNoiseBounds:
     """With probability at least 1 - failure over the noise b on the mean operator (rows as shares of the norm bound):
@@ -59,5 +63,5 @@ def label_noise_bounds(
     The second follows from strong convexity: F has modulus 2 strength, and the two objectives differ by the linear
     function (a/2) w.b, so the minima differ by at most (a/2)|b| / (2 strength).
     """
-    length = noise_length(kind, dimension, scale, failure)
+    length = noise_length(kind, dimension, scale, failure, std)
     return LabelNoiseBounds(failure, length, coefficient / 2 * norm * length, coefficient * length / (4 * strength))

@@ -12,8 +12,6 @@ from daskrado.table.yaml_file import read_yaml
 
 KINDS = {
     "teachers": "daskrado.jobs.teachers.job:TeachersJob",
-    "labels": "daskrado.jobs.labels.job:LabelJob",
-    "bags": "daskrado.jobs.labels.bag_job:BagJob",
 }
 
 

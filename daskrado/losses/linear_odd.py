@@ -10,17 +10,26 @@ With a linear-odd loss the empirical risk is
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
+from pydantic import BeforeValidator, PlainSerializer
 
 from daskrado.errors import UsageError
-from daskrado.losses.margin import LOSSES, Loss, Margins, make_loss
-from daskrado.losses.proper import GENERATORS, SymmetricProper
+from daskrado.losses.margin import PACKAGE, Loss, Margins
+from daskrado.registry import kinds, make, one_of
 
 _TOLERANCE = 1e-6
+
+
+def _name_of(function: Any) -> str:
+    """What a manifest says of a function."""
+    return f"{function.__module__}.{getattr(function, '__qualname__', type(function).__name__)}"
+
+
+NamedFunction = Annotated[Callable[[Margins], Margins], PlainSerializer(_name_of)]
 
 
 @dataclass(frozen=True)
@@ -135,11 +144,10 @@ class UserLoss(Loss):
     exact as with a built-in loss.
     """
 
-    function: Callable[[Margins], Margins]
-    derivative: Callable[[Margins], Margins] | None = None
+    function: NamedFunction
+    derivative: NamedFunction | None = None
     coefficient: float = field(init=False)
 
-    name: ClassVar[str] = "user"
     lipschitz: ClassVar[None] = None
     smoothness: ClassVar[None] = None
 
@@ -149,6 +157,11 @@ class UserLoss(Loss):
         even = (self.function(z) + self.function(-z)) / 2
         if (np.diff(even, 2) < -1e-9 * (1.0 + np.abs(even).max())).any():
             raise UsageError("the loss's even part is not convex: a learner could not tell a minimum from another")
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """Not a name that a pipeline can write: the function exists in Python only."""
+        return "user"
 
     @property
     def odd(self) -> float:  # type: ignore[override]
@@ -196,35 +209,38 @@ def linear_odd_coefficient(function: Callable[[Margins], Margins]) -> float:
     return a
 
 
-_NOT_ODD = {"hinge", "huber", "smooth_hinge"}
-ODD_LOSSES = ("logistic", "square", "matsushita", "unhinged", "absolute", "proper")
+def odd_loss_names() -> list[str]:
+    """The names of all linear-odd losses."""
+    return sorted(name for name, kind in kinds(Loss, PACKAGE).items() if kind.odd is not None)
 
 
-def make_odd_loss(name: str, *, rho: float | None = None, generator: str | None = None) -> Loss:
-    """A linear-odd loss by its name in a pipeline; any other is refused with the reason."""
-    extra: dict[str, Any] = {"rho": (rho, "absolute"), "generator": (generator, "proper")}
-    for key, (value, owner) in extra.items():
-        if value is not None and name != owner:
-            raise UsageError(f"{key} belongs to the loss {owner}: drop it (now {value!r})")
-    if name in _NOT_ODD:
-        raise UsageError(
-            f"loss {name!r} is not linear-odd: f(z) - f(-z) is not a multiple of z (max(0, 1 - z) gives -2z up to 1 "
-            "and -1 - z beyond), so labels do not act through the mean operator alone; "
-            f"use one of {', '.join(ODD_LOSSES)}"
+def check_odd(content: Any) -> Any:
+    """Refuse what is neither a linear-odd loss nor the name of one, with the reason; the default kind is logistic."""
+    if isinstance(content, Mapping):
+        content = {"kind": "logistic"} | {key: value for key, value in content.items() if value is not None}
+    name = content["kind"] if isinstance(content, dict) else getattr(content, "name", content)
+    odd = content.odd is not None if isinstance(content, Loss) else name in odd_loss_names()
+    if isinstance(name, str) and not odd:
+        raise ValueError(
+            f"{name!r} is unknown or not linear-odd: f(z) - f(-z) must be a multiple of z (max(0, 1 - z) gives -2z "
+            "up to 1 and -1 - z beyond), else labels do not act through the mean operator alone; "
+            f"use one of {', '.join(odd_loss_names())}"
         )
-    if name == "matsushita":
-        return Matsushita()
-    if name == "unhinged":
-        return Unhinged()
-    if name == "absolute":
-        return AbsoluteOdd(1.0 if rho is None else rho)
-    if name == "proper":
-        if generator not in GENERATORS:
-            raise UsageError(f"generator {generator!r} is unknown; allowed: {', '.join(GENERATORS)}")
-        return SymmetricProper(GENERATORS[generator])
-    if name in LOSSES:
-        return make_loss(name)
-    raise UsageError(f"loss {name!r} is unknown; linear-odd losses are {', '.join(ODD_LOSSES)}")
+    return content
+
+
+if TYPE_CHECKING:
+    OddLoss = Loss
+else:
+    OddLoss = Annotated[one_of(Loss, PACKAGE), BeforeValidator(check_odd)]
+
+
+def make_odd_loss(content: Any) -> Loss:
+    """A linear-odd loss from its name, or from its kind and options; any other is refused with the reason."""
+    try:
+        return make(Loss, (PACKAGE,), check_odd(content))
+    except ValueError as error:
+        raise UsageError(f"loss: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -234,9 +250,7 @@ class EvenPart:
     loss: Loss
 
     def __post_init__(self) -> None:
-        if self.loss.odd is None:
-            make_odd_loss(self.loss.name)
-            raise UsageError(f"loss {self.loss.name!r} declares no linear-odd coefficient")
+        make_odd_loss(self.loss)
 
     @property
     def coefficient(self) -> float:

@@ -1,7 +1,7 @@
 """Margin losses: value, slope and curvature at z = y (w . x), with constants that a contract test verifies.
 
-A private learner takes its sensitivity from ``lipschitz`` and ``smoothness``; a loss without one of them is refused
-there, not patched.
+A loss is one dataclass in this package, whose fields are the options that a pipeline writes. A private learner takes
+its sensitivity from ``lipschitz`` and ``smoothness``; a loss without one of them is refused there, not patched.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from daskrado.errors import UsageError
+from daskrado.registry import make
 
+PACKAGE = "daskrado.losses"
 Margins = NDArray[np.float64]
 
 
@@ -187,16 +189,9 @@ class SmoothHinge(_Hinged):
         return 0.75 / self.h * (1.0 - u * u)
 
 
-LOSSES: dict[str, type[Loss]] = {kind.name: kind for kind in (Logistic, Square, Huber, SmoothHinge)}
-
-
 def make_loss(name: str, h: float | None = None) -> Loss:
     """A loss by its name in a pipeline; ``h`` is the corner's half width of the hinges (default 0.5)."""
-    if name not in LOSSES:
-        raise UsageError(f"loss {name!r} is unknown; allowed: {', '.join(LOSSES)}")
-    kind = LOSSES[name]
-    if issubclass(kind, _Hinged):
-        return kind() if h is None else kind(h)
-    if h is not None:
-        raise UsageError(f"loss {name} has no corner: drop h (now {h!r})")
-    return kind()
+    try:
+        return make(Loss, (PACKAGE,), {"kind": name} if h is None else {"kind": name, "h": h})
+    except ValueError as error:
+        raise UsageError(f"loss {name}: {error}") from error

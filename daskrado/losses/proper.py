@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
+from pydantic import BeforeValidator, PlainSerializer
 from scipy.special import xlogy
 
 from daskrado.errors import UsageError
@@ -50,6 +51,37 @@ class Generator:
             raise UsageError(f"generator {self.name}: its slope is not the derivative of its value")
 
 
+def _entropy(q: Margins) -> Margins:
+    return np.asarray(xlogy(q, q) + xlogy(1 - q, 1 - q), dtype=np.float64)
+
+
+def _entropy_slope(q: Margins) -> Margins:
+    return np.log(q) - np.log1p(-q)
+
+
+LOGISTIC = Generator("logistic", _entropy, _entropy_slope, lambda q: 1 / (q * (1 - q)))
+SQUARE = Generator(
+    "square", lambda q: -q * (1 - q), lambda q: 2 * q - 1, lambda q: np.full_like(q, 2.0), everywhere=True
+)
+MATSUSHITA = Generator(
+    "matsushita",
+    lambda q: -np.sqrt(q * (1 - q)),
+    lambda q: (2 * q - 1) / (2 * np.sqrt(q * (1 - q))),
+    lambda q: 0.25 * (q * (1 - q)) ** -1.5,
+)
+GENERATORS = {generator.name: generator for generator in (LOGISTIC, SQUARE, MATSUSHITA)}
+
+
+def _by_name(content: Any) -> Any:
+    """The generator that a pipeline names."""
+    if isinstance(content, str) and content not in GENERATORS:
+        raise ValueError(f"{content!r} is unknown; allowed: {', '.join(GENERATORS)}")
+    return GENERATORS[content] if isinstance(content, str) else content
+
+
+NamedGenerator = Annotated[Generator, BeforeValidator(_by_name), PlainSerializer(lambda generator: generator.name)]
+
+
 @dataclass(frozen=True)
 class SymmetricProper(Loss):
     """The loss of a permissible generator.
@@ -58,7 +90,7 @@ class SymmetricProper(Loss):
     to machine precision, and phi*' = q. Beyond the slopes of phi at 0 and 1 the maximum stays at that end.
     """
 
-    generator: Generator
+    generator: NamedGenerator
 
     name: ClassVar[str] = "proper"
     lipschitz: ClassVar[float | None] = None
@@ -120,24 +152,3 @@ class SymmetricProper(Loss):
             above = self.generator.slope(middle) > u
             high, low = np.where(above, middle, high), np.where(above, low, middle)
         return (low + high) / 2
-
-
-def _entropy(q: Margins) -> Margins:
-    return np.asarray(xlogy(q, q) + xlogy(1 - q, 1 - q), dtype=np.float64)
-
-
-def _entropy_slope(q: Margins) -> Margins:
-    return np.log(q) - np.log1p(-q)
-
-
-LOGISTIC = Generator("logistic", _entropy, _entropy_slope, lambda q: 1 / (q * (1 - q)))
-SQUARE = Generator(
-    "square", lambda q: -q * (1 - q), lambda q: 2 * q - 1, lambda q: np.full_like(q, 2.0), everywhere=True
-)
-MATSUSHITA = Generator(
-    "matsushita",
-    lambda q: -np.sqrt(q * (1 - q)),
-    lambda q: (2 * q - 1) / (2 * np.sqrt(q * (1 - q))),
-    lambda q: 0.25 * (q * (1 - q)) ** -1.5,
-)
-GENERATORS = {generator.name: generator for generator in (LOGISTIC, SQUARE, MATSUSHITA)}

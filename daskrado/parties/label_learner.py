@@ -10,38 +10,38 @@ Reference: Patrini, Nielsen and Nock (2015), algorithm 3.
 from __future__ import annotations
 
 import json
-import uuid
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+from pydantic import Field
 
 from daskrado.cluster import ClusterConfig, connect
 from daskrado.errors import DataError, MessageError, UsageError
-from daskrado.jobs.labels.config import DEFAULT_STRENGTH
-from daskrado.jobs.labels.learn import (
-    Learned,
-    NoiseFacts,
-    finish,
-    open_features,
-)
-from daskrado.jobs.labels.report import write_labels
-from daskrado.lake.collect import Progress, collect, open_passes
+from daskrado.jobs.base import Job, Outcome, Run, perform
+from daskrado.jobs.label_learning import DEFAULT_REGULARISATION, MeanOperatorFit, NoiseFacts, label_outcome
+from daskrado.jobs.result import Result
+from daskrado.lake.collect import Progress, collect
 from daskrado.lake.joined import KEY
-from daskrado.lake.publish import check_free, new_folder
-from daskrado.learners.on_passes.linear_odd import LakeFeatures, check_strength, fit_mean
-from daskrado.ledger.charging import Clock
+from daskrado.lake.scan import Lake
+from daskrado.learners.on_passes.linear_odd import LakeFeatures, check_regularisation, fit_mean
+from daskrado.learners.on_passes.public_features import open_features
 from daskrado.parties.label_messages import (
+    Answer,
     FeatureMark,
+    Request,
     new_request,
     read_answer,
     read_request,
     write_request,
 )
 from daskrado.parties.signing import SigningKey
+from daskrado.privacy.statement import PrivacyStatement
+from daskrado.registry import options
 from daskrado.statistics.features import FeatureDigest, digest_text
 from daskrado.table.domain import Domain
 from daskrado.table.lattice import Lattice
+from daskrado.table.yaml_file import parse
 
 
 def make_request(
@@ -49,9 +49,9 @@ def make_request(
     domain: Domain,
     key: SigningKey,
     *,
-    alpha: float,
+    epsilon: float,
     delta: float = 0.0,
-    noise: str = "laplace",
+    mechanism: str = "laplace",
     loss: Any = "logistic",
     lattice_bits: int = 20,
     address: str | None = None,
@@ -66,12 +66,12 @@ def make_request(
         domain,
         features={"digest": "0" * 64, "rows": 1},
         loss=loss,
-        noise=noise,
-        alpha=alpha,
+        mechanism=mechanism,
+        epsilon=epsilon,
         delta=delta,
         lattice_bits=lattice_bits,
     )
-    digest, rows = features_digest(features, domain, Lattice(domain.norm_bound, lattice_bits), cluster, progress)
+    digest, rows = features_digest(features, domain, draft.lattice, cluster, progress)
     request = draft.model_copy(update={"features": FeatureMark(digest=digest, rows=rows, address=address)})
     return write_request(request, key)
 
@@ -87,62 +87,93 @@ def features_digest(
     return digest_text(summary.vector, summary.rows, lattice), summary.rows
 
 
+class LearnFromAnswer(Job):
+    """The learner's last step: no ledger of its own is debited, for the noise was drawn and paid for elsewhere."""
+
+    name: ClassVar[str] = "label learn"  # no pipeline file can say that
+
+    request: Request = Field(repr=False)
+    answer: Answer = Field(repr=False)
+    regularisation: float
+
+    @property
+    def statement(self) -> PrivacyStatement:
+        """What the provider guarantees."""
+        return self.answer.privacy
+
+    @property
+    def title(self) -> str:
+        """Whose labels they were."""
+        return "learned from a provider's mean operator"
+
+    def public_options(self) -> dict[str, Any]:
+        """What was asked for; the messages themselves are files of their own."""
+        asked = self.request
+        return {
+            "request": asked.request,
+            "loss": options(asked.loss),
+            "epsilon": asked.epsilon,
+            "delta": asked.delta,
+            "mechanism": asked.mechanism,
+            "regularisation": self.regularisation,
+        }
+
+    def scan(self) -> Lake:
+        """The features alone."""
+        return open_features(self.lake, self.domain)
+
+    def work(self, run: Run) -> Outcome:
+        """Check the features against the answer, then learn."""
+        answer, lattice, loss = self.answer, self.request.lattice, self.request.loss
+        with run.clock("digest"):
+            digest, rows = features_digest(self.lake, self.domain, lattice, self.cluster, run.progress)
+        if digest != answer.features_digest:
+            raise DataError(f"the features changed since the request was made: {rows} rows here, {answer.rows} then")
+        mean = np.ldexp(np.array(answer.steps, dtype=np.float64), -lattice.bits) / rows
+        with run.passes(lattice) as passes, run.clock("learn"):
+            fit = fit_mean(LakeFeatures(passes, None, run.progress), loss, mean, self.regularisation)
+        noise = NoiseFacts(answer.noise.kind, len(mean), answer.noise.scale / rows, answer.noise.std / rows)
+        return label_outcome(
+            self.domain,
+            MeanOperatorFit(mean, fit, noise),
+            loss,
+            self.regularisation,
+            answer.privacy,
+            rows=rows,
+            facts={"request": self.request.request, "features_digest": digest},
+            notes=("the provider's ledger was debited, not one of the learner's",),
+        )
+
+
 def learn_from_answer(
     answer_text: str,
     request_text: str,
     features: Any,
     trusted: list[str],
     *,
-    strength: float = DEFAULT_STRENGTH,
+    regularisation: float = DEFAULT_REGULARISATION,
     output: str | Path | None = None,
     overwrite: bool = False,
     cluster: ClusterConfig | None = None,
     where: str = "answer",
     progress: Progress | None = None,
-) -> Learned:
-    """The learner's last step: check the answer and the features, learn, publish."""
-    if output is not None:
-        check_free(output, overwrite=overwrite, reading=(features,))
-    check_strength(strength)
+) -> Result:
+    """Check the answer and the features, learn, and publish where there is an ``output``."""
+    check_regularisation(regularisation)
     request = read_request(request_text, [signer_of(request_text, "request")], "request")
     answer = read_answer(answer_text, trusted, request, request_text, where)
-    domain, lattice = request.domain, Lattice(request.domain.norm_bound, request.lattice_bits)
-    clock = Clock()
-    with clock("digest"):
-        digest, rows = features_digest(features, domain, lattice, cluster, progress)
-    if digest != answer.features_digest:
-        raise DataError(f"the features changed since the request was made: {rows} rows here, {answer.rows} then")
-    loss, config = request.loss.build(), cluster or ClusterConfig()
-    mean = np.ldexp(np.array(answer.steps, dtype=np.float64), -lattice.bits) / rows
-    lake = open_features(features, domain)
-    with (
-        connect(config, lake.size) as client,
-        open_passes(lake, domain, lattice, client=client) as passes,
-        clock("learn"),
-    ):
-        fit = fit_mean(LakeFeatures(passes, None, progress), loss, mean, strength)
-    noise = NoiseFacts(answer.noise.kind, len(mean), answer.noise.scale / rows, answer.noise.std / rows)
-    extras = {"request": request.request, "features_digest": digest}
-    learned = finish(domain, loss, strength, mean, fit, rows, answer.privacy, noise=noise, extras=extras)
-    if output is not None:
-        config_facts = {
-            "request": request.request,
-            "loss": request.loss.kind,
-            "alpha": request.alpha,
-            "noise": request.noise,
-        }
-        with new_folder(output, overwrite=overwrite) as folder:
-            write_labels(
-                learned,
-                folder,
-                run=uuid.uuid4().hex,
-                title="learned from a provider's mean operator",
-                config=config_facts,
-                budget={},
-                seconds=clock.seconds,
-                notes=("the provider's ledger was debited, not one of the learner's",),
-            )
-    return learned
+    content = {
+        "dataset": request.request,  # the provider's name for it is not the learner's to know
+        "lake": features,
+        "domain": request.domain,
+        "output": "." if output is None else str(output),
+        "cluster": cluster or ClusterConfig(),
+        "request": request,
+        "answer": answer,
+        "regularisation": regularisation,
+    }
+    job = parse(LearnFromAnswer, content, where)
+    return perform(job, overwrite=overwrite, write=output is not None, progress=progress)
 
 
 def signer_of(text: str, where: str) -> str:

@@ -9,15 +9,17 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AliasChoices, Field, model_validator
 
 from daskrado.errors import MessageError, UsageError
-from daskrado.jobs.labels.config import LossChoice, Noise
+from daskrado.jobs.label_learning import MechanismName, check_delta
+from daskrado.losses.linear_odd import OddLoss
 from daskrado.parties.signing import SigningKey, read_signed
 from daskrado.privacy.events import MAX_DELTA, MAX_EPSILON, MIN_EPSILON
 from daskrado.privacy.statement import PrivacyStatement
 from daskrado.statistics.even_risk import MAX_BITS
 from daskrado.table.domain import Domain
+from daskrado.table.lattice import Lattice
 from daskrado.table.yaml_file import Frozen, parse
 
 REQUEST = "daskrado.label_request/1"
@@ -35,15 +37,23 @@ class FeatureMark(Frozen):
 
 
 class Request(Frozen):
-    """A learner asks for the mean operator of its features with the provider's labels."""
+    """A learner asks for the mean operator of its features with the provider's labels.
+
+    Messages call ``epsilon`` alpha and ``mechanism`` noise, as they always have.
+    """
 
     request: str = Field(pattern=_NAME)
     created: str
     domain_json: str = Field(description="as text: the order of its columns is the order of the features")
     features: FeatureMark
-    loss: LossChoice
-    noise: Noise
-    alpha: float = Field(ge=float(MIN_EPSILON), le=float(MAX_EPSILON))
+    loss: OddLoss
+    mechanism: MechanismName = Field(validation_alias=AliasChoices("noise", "mechanism"), serialization_alias="noise")
+    epsilon: float = Field(
+        ge=float(MIN_EPSILON),
+        le=float(MAX_EPSILON),
+        validation_alias=AliasChoices("alpha", "epsilon"),
+        serialization_alias="alpha",
+    )
     delta: float = Field(default=0.0, ge=0, le=float(MAX_DELTA))
     lattice_bits: int = Field(ge=4, le=MAX_BITS)
 
@@ -56,6 +66,11 @@ class Request(Frozen):
             raise UsageError("domain_json: is not JSON") from error
         return parse(Domain, content, "domain_json")
 
+    @property
+    def lattice(self) -> Lattice:
+        """The grid of the rows."""
+        return Lattice(self.domain.norm_bound, self.lattice_bits)
+
     @model_validator(mode="after")
     def _check(self) -> Request:
         try:
@@ -64,17 +79,14 @@ class Request(Frozen):
             raise ValueError(str(error)) from error
         if domain.id is None:
             raise ValueError("domain.id is missing: the key column by which rows are matched")
-        if (self.noise == "gaussian") != (self.delta > 0):
-            raise ValueError(
-                f"noise {self.noise} with delta {self.delta:g}: gaussian needs a delta, the others take none"
-            )
+        check_delta(self.mechanism, self.delta)
         return self
 
 
 class NoiseMark(Frozen):
     """The noise of an answer, for sums of rows as shares of the norm bound."""
 
-    kind: Noise
+    kind: MechanismName
     scale: float = Field(gt=0)
     std: float = Field(gt=0)
     l1: float = Field(gt=0)
@@ -105,7 +117,7 @@ def new_request(domain: Domain, **content: Any) -> Request:
 
 def write_request(request: Request, key: SigningKey) -> str:
     """Signed."""
-    return key.sign(REQUEST, request.model_dump(mode="json"))
+    return key.sign(REQUEST, request.model_dump(mode="json", by_alias=True))
 
 
 def write_answer(answer: Answer, key: SigningKey) -> str:
@@ -131,7 +143,7 @@ def read_answer(text: str, trusted: list[str], request: Request, request_text: s
         ("domain_sha256", answer.domain_sha256, request.domain.digest()),
         ("rows", answer.rows, request.features.rows),
         ("lattice_bits", answer.lattice_bits, request.lattice_bits),
-        ("noise.kind", answer.noise.kind, request.noise),
+        ("noise.kind", answer.noise.kind, request.mechanism),
         ("steps", len(answer.steps), request.domain.width),
     ):
         if theirs != ours:

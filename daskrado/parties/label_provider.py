@@ -10,6 +10,7 @@ import fcntl
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,10 @@ import numpy as np
 
 from daskrado.cluster import ClusterConfig, connect
 from daskrado.errors import BudgetError, DataError, LedgerError, MessageError, UsageError
-from daskrado.jobs.labels.learn import (
-    label_means,
-    label_mechanism,
-    label_statement,
-    loosest_means,
-    measure,
-)
+from daskrado.jobs.label_learning import label_charge, label_mechanism
 from daskrado.lake.collect import Progress, open_passes
 from daskrado.lake.joined import forget_labels, open_joined
+from daskrado.learners.on_passes.public_features import measure
 from daskrado.ledger.account import Account
 from daskrado.ledger.journal import entries_of, journal_folder
 from daskrado.ledger.ledger import Ledger, State
@@ -41,10 +37,11 @@ from daskrado.parties.label_messages import (
     write_answer,
 )
 from daskrado.parties.signing import SigningKey, read_signed
+from daskrado.privacy.protect import Budget, Private, Protect
 from daskrado.privacy.relations import Relation
+from daskrado.statistics.label_means import LabelMeans
 from daskrado.table.domain import Label
-from daskrado.table.lattice import Lattice
-from daskrado.table.yaml_file import canonical_digest, write_text
+from daskrado.table.yaml_file import canonical_digest, parse, write_text
 
 _AGAIN = "the learner may make a new request, at a new charge"
 
@@ -65,7 +62,7 @@ class Provider:
     answers: Path
     unit: str = "one record's label"
     rows_per_unit: int = 1
-    max_alpha: float | None = None
+    max_epsilon: float | None = None
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
 
     def answer(self, text: str, features: Any, *, where: str = "request", progress: Progress | None = None) -> str:
@@ -82,10 +79,10 @@ class Provider:
             if stored.exists():
                 return _same_request(stored, text, where)
             self._check_label(request, where)
-            if self.max_alpha is not None and request.alpha > self.max_alpha:
+            if self.max_epsilon is not None and request.epsilon > self.max_epsilon:
                 raise BudgetError(
-                    f"{where}: alpha {request.alpha:g} is above {self.max_alpha:g}, the most that this provider "
-                    "grants to one request; nothing was debited"
+                    f"{where}: epsilon {request.epsilon:g} is above {self.max_epsilon:g}, the most that this "
+                    "provider grants to one request; nothing was debited"
                 )
             self._check_unanswered(request, where)
             finish = "daskrado label answer, as before"
@@ -98,7 +95,7 @@ class Provider:
     def _release(
         self, request: Request, text: str, features: Any, where: str, progress: Progress | None, account: Account
     ) -> Answer:
-        domain, lattice = request.domain, Lattice(request.domain.norm_bound, request.lattice_bits)
+        domain, lattice = request.domain, request.lattice
         lake = open_joined(features, self.labels, domain, progress)
         digest, rows = features_digest(features, domain, lattice, self.cluster, progress)
         if (digest, rows) != (request.features.digest, request.features.rows):
@@ -107,37 +104,36 @@ class Provider:
                 f"{rows} rows here, {request.features.rows} in the request, and their digests differ"
             )
 
-        # The request holds its features, domain, noise and alpha; the rest of what an answer says is the provider's.
+        # The request holds its features, domain, mechanism and epsilon; the other terms are the provider's.
         own = {"request": sha256(text), "unit": self.unit, "rows_per_unit": self.rows_per_unit}
         terms = "the terms of the answer (request, unit, rows per unit)"
         account.unchanged("terms", canonical_digest(own), f"{where}: {terms}")
 
-        def calibrated(statistic: Any, granted: Any = None) -> Any:
-            return label_mechanism(
-                request.noise, statistic, lattice, self.rows_per_unit, request.alpha, request.delta, granted
-            )
-
-        planned = calibrated(loosest_means(domain.width, lattice))
+        private = Private(self.protect, Budget(epsilon=request.epsilon, delta=request.delta))
+        loosest = LabelMeans.loosest(domain.width, lattice.bits)
+        charge = label_charge(label_mechanism(private, request.mechanism, loosest, lattice), private)
         grant = account.reserve(
-            "labels",
+            charge.role,
             self.dataset,
-            Relation.LABEL_FLIP,
-            planned.event,
-            theorem=planned.theorem,
+            charge.relation,
+            charge.event,
+            theorem=charge.statement.theorem,
             fingerprint=lake.fingerprint,
-            room=16 * planned.target.statistic.size,
+            room=charge.room,
         )
         with connect(self.cluster, lake.size) as client:
             try:
                 with open_passes(lake, domain, lattice, client=client, memory=0) as passes:
-                    measured = measure(passes, progress=progress)
-                    statistic = label_means(measured, domain.width, lattice, None, missing=False)
-                    chosen = calibrated(statistic, grant.event)
-                    said = label_statement(chosen, self.unit, self.rows_per_unit, request.delta)
-                    public = {"scale": chosen.scale.hex(), "statement": said.model_dump(mode="json")}
+                    statistic = measure(passes, progress=progress).label_means()
+                    chosen = label_mechanism(private, request.mechanism, statistic, lattice, grant.event)
+                    public = {"scale": chosen.scale.hex(), "statement": charge.statement.model_dump(mode="json")}
                     account.unchanged("statement", canonical_digest(public), f"{where}: the answer's statement")
                     released = account.release(
-                        "labels", grant, chosen, said, lambda: passes.sum(statistic, progress=progress)
+                        charge.role,
+                        grant,
+                        chosen,
+                        charge.statement,
+                        partial(passes.sum, statistic, progress=progress),
                     )
             finally:
                 forget_labels()
@@ -151,14 +147,20 @@ class Provider:
             lattice_bits=lattice.bits,
             steps=tuple(steps.tolist()),
             noise=NoiseMark(
-                kind=request.noise,
+                kind=request.mechanism,
                 scale=chosen.scale,
                 std=chosen.noise_std()["mean"] / lattice.norm_bound,
                 l1=statistic.l1,
                 l2=statistic.l2,
             ),
-            privacy=said,
+            privacy=charge.statement,
         )
+
+    @property
+    def protect(self) -> Protect:
+        """Whose labels are protected."""
+        whose = {"relation": Relation.LABEL_FLIP, "unit": self.unit, "rows_per_unit": self.rows_per_unit}
+        return parse(Protect, whose, "provider")
 
     def _check_label(self, request: Request, where: str) -> None:
         """Before anything is read: which of the provider's columns is a label is the provider's to say."""

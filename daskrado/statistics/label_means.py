@@ -37,6 +37,12 @@ class LabelMeans(Statistic):
 
     name: ClassVar[str] = "label_means"
 
+    @classmethod
+    def loosest(cls, width: int, bits: int, groups: Groups | None = None) -> LabelMeans:
+        """With the bounds that hold for any features of a Domain: for charges and plans, before a row is read."""
+        square = 1 << (2 * bits)
+        return cls(width, math.isqrt(width * square), square, bits, groups)
+
     @property
     def label_use(self) -> Literal["required", "optional", "none"]:
         """Labels may be missing if the statistic says so."""

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic.fields import FieldInfo
 
 from daskrado.errors import UsageError
 
@@ -29,8 +30,17 @@ class Frozen(BaseModel):
     def _no_truth_for_a_number(cls, content: Any) -> Any:
         """YAML's yes, on and true are not numbers."""
         if isinstance(content, Mapping):
-            no_truth_for_a_number(content, {name: field.annotation for name, field in cls.model_fields.items()})
+            fields = cls.model_fields.items()
+            no_truth_for_a_number(
+                content, {key: field.annotation for name, field in fields for key in _keys(name, field)}
+            )
         return content
+
+
+def _keys(name: str, field: FieldInfo) -> list[str]:
+    """A field's name and the other spellings of its key."""
+    choices = field.validation_alias.choices if isinstance(field.validation_alias, AliasChoices) else []
+    return [name, *(str(choice) for choice in choices)]
 
 
 class NestedMistakes(ValueError):

@@ -48,3 +48,14 @@ def test_constants():
         noise_length("laplace", 3, 1.0, 0.0)
     with pytest.raises(UsageError):
         noise_length("uniform", 3, 1.0, 0.1)
+
+
+def test_any_law_has_a_bound_from_its_variance():
+    """A mechanism of somebody's own: uniform coordinates on [-1, 1], whose variance is 1/3."""
+    draw, std = np.random.default_rng(8), math.sqrt(1 / 3)
+    for d in (1, 5, 100):
+        found = np.linalg.norm(draw.uniform(-1, 1, size=(DRAWS, d)), axis=1)
+        for failure in (0.5, 0.05):
+            length = noise_length("uniform", d, 1.0, failure, std)
+            assert length == pytest.approx(math.sqrt(d / 3 / failure))  # E |b|^2 = d / 3, and Markov's inequality
+            assert np.mean(found > length) <= failure

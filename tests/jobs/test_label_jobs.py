@@ -13,10 +13,11 @@ from click.testing import CliRunner
 import daskrado
 from daskrado.cli.main import cli
 from daskrado.errors import BudgetError, DataError, UsageError
-from daskrado.jobs.kinds import load_job
-from daskrado.jobs.labels.bag_job import run_bags
-from daskrado.jobs.labels.config import BagPipeline, LabelPipeline
-from daskrado.jobs.labels.job import LabelJob, run_labels
+from daskrado.jobs.bags import BagsJob
+from daskrado.jobs.base import perform
+from daskrado.jobs.labels import LabelsJob
+from daskrado.jobs.load import load_job
+from daskrado.jobs.show import plan_lines
 from daskrado.lake.collect import open_passes
 from daskrado.lake.scan import open_lake
 from daskrado.learners.on_passes.alternating import alternate, lake_bags
@@ -61,12 +62,12 @@ def labels_job(source, domain, **content):
             "budget": {"epsilon": 1.0},
             "ledger": {"first_limit": {"epsilon": 10}},
         }
-    return parse(LabelPipeline, {**base, **content}, "test")
+    return parse(LabelsJob, {**base, **content}, "test")
 
 
 def bags_job(source, domain, **content):
     base = {"dataset": "clinic", "lake": source, "domain": domain, "output": "unused", "bags": "ward"}
-    return parse(BagPipeline, {**base, **content}, "test")
+    return parse(BagsJob, {**base, **content}, "test")
 
 
 def write(table, folder, parts=1):
@@ -87,17 +88,17 @@ def with_labels(table, y, name="readmitted"):
 def test_mean_operator_is_exact_without_noise_and_bits_do_not_depend_on_partitions(lake, tmp_path, two_workers):
     path, domain, table = lake
     _, _, mu = oracle(table, domain)
-    results = [run_labels(labels_job(str(path), domain, private=False), write=False)]
+    results = [perform(labels_job(str(path), domain, private=False), write=False)]
     for parts in (1, 2, 7):
         source = write(table, tmp_path / str(parts), parts)
-        results.append(run_labels(labels_job(source, domain, private=False), write=False))
+        results.append(perform(labels_job(source, domain, private=False), write=False))
     where = {"kind": "scheduler", "address": two_workers.scheduler.address}
-    results.append(run_labels(labels_job(str(path), domain, private=False, cluster=where), write=False))
+    results.append(perform(labels_job(str(path), domain, private=False, cluster=where), write=False))
     for result in results:
-        np.testing.assert_array_equal(result.learned.mean, results[0].learned.mean)
-        np.testing.assert_array_equal(result.learned.model.weights, results[0].learned.model.weights)
-        assert not result.learned.model.statement.private
-    np.testing.assert_allclose(results[0].learned.mean, mu, atol=2e-6)  # the grid truncates by a step
+        np.testing.assert_array_equal(result.value.mean, results[0].value.mean)
+        np.testing.assert_array_equal(result.model.weights, results[0].model.weights)
+        assert not result.model.statement.private
+    np.testing.assert_allclose(results[0].value.mean, mu, atol=2e-6)  # the grid truncates by a step
 
 
 def test_rows_far_shorter_than_the_norm_bound_stay_within_the_grant(lake):
@@ -106,7 +107,7 @@ def test_rows_far_shorter_than_the_norm_bound_stay_within_the_grant(lake):
     wide = domain.model_copy(update={"norm_bound": 5000 * domain.norm_bound})
     limit = {"first_limit": {"epsilon": 50, "delta": 0.1}}
     job = labels_job(str(path), wide, noise="gaussian", budget={"epsilon": 1.0, "delta": 1e-6}, ledger=limit)
-    assert run_labels(job, write=False).learned.model.statement.epsilon == pytest.approx(1.0)
+    assert perform(job, write=False).model.statement.epsilon == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(("noise", "delta"), [("laplace", 0.0), ("l2_gamma", 0.0), ("gaussian", 1e-6)])
@@ -119,27 +120,27 @@ def test_noise_has_the_size_that_the_features_call_for(lake, noise, delta):
     scale1, scale2 = 2 * np.abs(x).sum(axis=1).max() / 0.5, 2 * np.linalg.norm(x, axis=1).max() / 0.5
     gaps = []
     for _ in range(4):
-        result = run_labels(labels_job(str(path), domain, noise=noise, budget=budget, ledger=limit), write=False)
-        gaps.append((result.learned.mean - mu) * ROWS)
+        result = perform(labels_job(str(path), domain, noise=noise, budget=budget, ledger=limit), write=False)
+        gaps.append((result.value.mean - mu) * ROWS)
     size = float(np.sqrt(np.mean(np.square(gaps))))
     expected = {"laplace": np.sqrt(2) * scale1, "l2_gamma": np.sqrt(d + 1) * scale2}.get(noise)
     if expected is None:
         from daskrado.privacy.accountant import gaussian_mu
 
         expected = 2 * np.linalg.norm(x, axis=1).max() / gaussian_mu(0.5, 1e-6)
-    assert result.learned.noise.std * ROWS == pytest.approx(expected, rel=1e-4)
+    assert result.value.noise.std * ROWS == pytest.approx(expected, rel=1e-4)
     assert 0.6 * expected < size < 1.6 * expected
-    assert result.learned.model.statement.epsilon <= 0.5 + 1e-12
-    assert result.learned.bounds.length > 0
+    assert result.model.statement.epsilon <= 0.5 + 1e-12
+    assert result.value.bounds.length > 0
 
 
 def test_the_ledger_is_debited_once_and_refuses_more(lake, own_ledger):
     path, domain, _ = lake
     pipeline = labels_job(str(path), domain, budget={"epsilon": 6.0})
-    result = run_labels(pipeline, write=False)
-    assert result.budget["spent_epsilon"] == 6.0
+    result = perform(pipeline, write=False)
+    assert result.budget[0]["spent_epsilon"] == 6.0
     with pytest.raises(BudgetError, match="does not cover"):
-        run_labels(pipeline, write=False)
+        perform(pipeline, write=False)
     entries = Ledger.open(own_ledger).entries("clinic")
     assert [(entry.state, entry.relation) for entry in entries] == [("spent", Relation.LABEL_FLIP)]
 
@@ -150,7 +151,7 @@ def test_a_run_that_fails_before_noise_gives_its_grant_back(lake, own_ledger, tm
     y[7] = 0
     source = write(with_labels(table, y), tmp_path / "null")
     with pytest.raises(DataError, match=r"readmitted.: label outside"):
-        run_labels(labels_job(source, domain), write=False)
+        perform(labels_job(source, domain), write=False)
     assert [entry.state for entry in Ledger.open(own_ledger).entries("clinic")] == ["void"]
 
 
@@ -158,16 +159,16 @@ def test_published_files_hold_no_label_and_no_exact_sum(lake, tmp_path):
     path, domain, table = lake
     _, _, mu = oracle(table, domain)
     out = tmp_path / "out"
-    result = run_labels(labels_job(str(path), domain, output=str(out)))
+    result = perform(labels_job(str(path), domain, output=str(out)))
     manifest = json.loads((out / "manifest.json").read_text())
-    assert manifest["privacy"]["relation"] == "label_flip"
-    assert manifest["mean_operator"] == result.learned.mean.tolist()
-    assert np.abs(np.array(manifest["mean_operator"]) - mu).min() > 0
+    assert manifest["statement"]["relation"] == "label_flip"
+    assert manifest["facts"]["mean_operator"] == result.value.mean.tolist()
+    assert np.abs(np.array(manifest["facts"]["mean_operator"]) - mu).min() > 0
     page = (out / "report.html").read_text()
     assert "theorem 10" in page
     assert "<svg" in page
     with pytest.raises(UsageError, match="exists"):
-        run_labels(labels_job(str(path), domain, output=str(out)))
+        perform(labels_job(str(path), domain, output=str(out)))
 
 
 def test_noisy_labels_come_back_to_the_oracle(lake, tmp_path):
@@ -179,18 +180,18 @@ def test_noisy_labels_come_back_to_the_oracle(lake, tmp_path):
     audited = np.where(draw.random(ROWS) < 0.5, y, 0.0)
     source = write(with_labels(with_labels(table, seen), audited, "truth"), tmp_path / "noisy")
     known = {"kind": "noisy", "positive_flips": 0.3, "negative_flips": 0.1}
-    naive = run_labels(labels_job(source, domain, private=False), write=False).learned
+    naive = perform(labels_job(source, domain, private=False), write=False)
     for choice in (known, {"kind": "noisy", "audit": "truth"}):
-        learned = run_labels(labels_job(source, domain, private=False, supervision=choice), write=False).learned
+        learned = perform(labels_job(source, domain, private=False, supervision=choice), write=False)
         # the estimator's own spread: at most 2 sqrt(p (1 - p)) / ((1 - p+ - p-) sqrt(m)) for rows of norm 1
         spread = 2 * np.sqrt(0.3 * 0.7) / (0.6 * np.sqrt(ROWS))
-        assert np.linalg.norm(learned.mean - mu) < 2 * spread
-        assert np.linalg.norm(learned.mean - mu) < 0.6 * np.linalg.norm(naive.mean - mu)
-    rates = learned.extras["flip_rates"]
+        assert np.linalg.norm(learned.value.mean - mu) < 2 * spread
+        assert np.linalg.norm(learned.value.mean - mu) < 0.6 * np.linalg.norm(naive.value.mean - mu)
+    rates = learned.facts["flip_rates"]
     assert rates["positive"] == flips[(y > 0) & (audited != 0)].mean()  # counted by hand on the audited rows
     assert rates["negative"] == flips[(y < 0) & (audited != 0)].mean()
     with pytest.raises(DataError, match="audit column 'nothing'"):
-        run_labels(
+        perform(
             labels_job(source, domain, private=False, supervision={"kind": "noisy", "audit": "nothing"}), write=False
         )
 
@@ -204,23 +205,23 @@ def test_randomised_response_labels_need_no_ledger(lake, tmp_path, own_ledger):
     source = write(with_labels(table, 2.0 * reports - 1), tmp_path / "rr")
     choice = {"kind": "randomised_response", "epsilon": 1.0}
     pipeline = labels_job(source, domain, supervision=choice, protect={"unit": "one patient's label"})
-    learned = run_labels(pipeline, write=False).learned
+    learned = perform(pipeline, write=False)
     assert learned.model.statement.epsilon == 1.0
     assert "source" in learned.model.statement.mechanism
     assert not own_ledger.exists()
     # a report's estimate of a label has variance 4 p (1 - p) / (2p - 1)^2, p = e / (1 + e)
     p = np.e / (1 + np.e)
     spread = np.sqrt(4 * p * (1 - p)) / ((2 * p - 1) * np.sqrt(ROWS))
-    assert learned.extras["standard_error_at_most"] == pytest.approx(spread, rel=1e-5)
-    assert np.abs(learned.mean - mu).max() < 6 * spread
+    assert learned.facts["standard_error_at_most"] == pytest.approx(spread, rel=1e-5)
+    assert np.abs(learned.value.mean - mu).max() < 6 * spread
     with pytest.raises(UsageError, match="drop budget"):
         labels_job(source, domain, supervision=choice, protect={"unit": "u"}, budget={"epsilon": 1})
     # five reports on one person: their likelihood ratios multiply, and e is the largest for each
     many = labels_job(source, domain, supervision=choice, protect={"unit": "one patient", "rows_per_unit": 5})
-    statement = run_labels(many, write=False).learned.model.statement
+    statement = perform(many, write=False).model.statement
     assert (statement.epsilon, statement.rows_per_unit) == (5.0, 5)
     assert "at most 5 row(s)" in " ".join(statement.assumptions)
-    planned = "\n".join(LabelJob(many).plan_lines(None))
+    planned = "\n".join(plan_lines(many, None))
     assert "epsilon = 5" in planned
     assert "no budget is spent" in planned
 
@@ -233,14 +234,12 @@ def test_missing_labels(lake, tmp_path):
     seen = draw.random(ROWS) < np.where(ward == "maternity", 0.9, 0.4)  # missing at random within wards only
     source = write(with_labels(table, np.where(seen, y, 0)), tmp_path / "missing", 2)
     strata = {"column": "ward", "values": WARDS}
-    plain = run_labels(
-        labels_job(source, domain, private=False, supervision={"kind": "missing"}), write=False
-    ).learned
-    by_ward = run_labels(
+    plain = perform(labels_job(source, domain, private=False, supervision={"kind": "missing"}), write=False)
+    by_ward = perform(
         labels_job(source, domain, private=False, supervision={"kind": "missing", "strata": strata}), write=False
-    ).learned
-    assert by_ward.extras["labelled_rows"] == seen.sum()
-    assert np.linalg.norm(by_ward.mean - mu) < 0.6 * np.linalg.norm(plain.mean - mu)
+    )
+    assert by_ward.facts["labelled_rows"] == seen.sum()
+    assert np.linalg.norm(by_ward.value.mean - mu) < 0.6 * np.linalg.norm(plain.value.mean - mu)
     private = labels_job(
         source,
         domain,
@@ -249,16 +248,16 @@ def test_missing_labels(lake, tmp_path):
         budget={"epsilon": 5.0},
         ledger={"first_limit": {"epsilon": 10}},
     )
-    noisy = run_labels(private, write=False).learned
-    assert noisy.noise.dimension == 5 * domain.width
-    assert np.linalg.norm(noisy.mean - by_ward.mean) <= noisy.bounds.length
+    noisy = perform(private, write=False)
+    assert noisy.value.noise.dimension == 5 * domain.width
+    assert np.linalg.norm(noisy.value.mean - by_ward.value.mean) <= noisy.value.bounds.length
     wrong = {"column": "ward", "values": WARDS[1:]}
     with pytest.raises(DataError, match="outside the 4 declared groups"):
-        run_labels(
+        perform(
             labels_job(source, domain, private=False, supervision={"kind": "missing", "strata": wrong}), write=False
         )
     with pytest.raises(DataError, match=r"null|label"):
-        run_labels(labels_job(source, domain, private=False), write=False)
+        perform(labels_job(source, domain, private=False), write=False)
 
 
 def test_public_mistakes_cost_nothing(lake, tmp_path, own_ledger):
@@ -283,31 +282,30 @@ def test_public_mistakes_cost_nothing(lake, tmp_path, own_ledger):
     zero = write(table.set_column(table.column_names.index("age"), "age", ages), tmp_path / "zero")
     strata = {"kind": "missing", "strata": {"column": "ward", "values": WARDS}}
     cases = [
-        (run_labels, labels_job(empty, domain, supervision=strata, **private), "1 of 5 groups have no labelled row"),
+        (labels_job(empty, domain, supervision=strata, **private), "1 of 5 groups have no labelled row"),
         (
-            run_bags,
             bags_job(str(path), domain, values=[*WARDS, "geriatrics"], **private),
             r"1 of 6 bags have no rows \(geriatrics\)",
         ),
-        (run_bags, bags_job(zero, flat, values=WARDS, **private), "zero in all 1 features"),
-        *((run_labels, labels_job(zero, flat, noise=noise, **private), "zero in all 1") for noise in PURE),
+        (bags_job(zero, flat, values=WARDS, **private), "zero in all 1 features"),
+        *((labels_job(zero, flat, noise=noise, **private), "zero in all 1") for noise in PURE),
     ]
-    for run, pipeline, why in cases:
+    for pipeline, why in cases:
         with pytest.raises(DataError, match=why) as told:
-            run(pipeline, write=False)
+            perform(pipeline, write=False)
         assert not getattr(told.value, "__notes__", [])
     assert {entry.state for entry in Ledger.open(own_ledger).entries("clinic")} == {"void"}
     for noise in PURE:  # noise above 2^52 grid steps cannot be drawn: nothing is even reserved
         tiny = {**private, "budget": {"epsilon": 1e-9}}
         with pytest.raises(UsageError, match="noise scale"):
-            run_labels(labels_job(str(path), domain, noise=noise, **tiny), write=False)
+            perform(labels_job(str(path), domain, noise=noise, **tiny), write=False)
     assert {entry.state for entry in Ledger.open(own_ledger).entries("clinic")} == {"void"}
 
 
 def test_the_spherical_law_says_how_it_is_drawn(lake):
     path, domain, _ = lake
     for noise, said in (("l2_gamma", True), ("laplace", False)):
-        told = "\n".join(LabelJob(labels_job(str(path), domain, noise=noise)).plan_lines(None))
+        told = "\n".join(plan_lines(labels_job(str(path), domain, noise=noise), None))
         assert ("double precision" in told) is said
 
 
@@ -317,9 +315,9 @@ def test_proportions_too_alike_are_refused_if_public_and_told_if_paid_for(lake, 
     for kind in ("mean_map", "laplacian"):
         job = bags_job(str(path), domain, private=False, proportions=close, estimator={"kind": kind})
         with pytest.raises(DataError, match=r"between 0\.5 and 0\.5000001, .*condition.*cannot be estimated: age"):
-            run_bags(job, write=False)
+            perform(job, write=False)
     clear = {**dict.fromkeys(WARDS, 0.5), "cardiology": 0.51}
-    run_bags(bags_job(str(path), domain, private=False, proportions=clear), write=False)
+    perform(bags_job(str(path), domain, private=False, proportions=clear), write=False)
     # 5 bags of negative labels: at epsilon 50 the released counts are exact but for one chance in 1e20
     negative = pq.read_table(path)
     labels = pa.array(["no"] * negative.num_rows)
@@ -333,7 +331,7 @@ def test_proportions_too_alike_are_refused_if_public_and_told_if_paid_for(lake, 
         ledger={"first_limit": {"epsilon": 50}},
         output=str(tmp_path / "out"),
     )
-    result = run_bags(job)
+    result = perform(job)
     assert any("one label only (negative)" in note for note in result.notes)
     assert "one label only" in (tmp_path / "out/report.html").read_text()
     assert [entry.state for entry in Ledger.open(own_ledger).entries("clinic")] == ["spent"]
@@ -350,12 +348,12 @@ def test_bags_with_given_proportions(lake, tmp_path):
     found = {}
     for kind in ("mean_map", "laplacian", "alternating"):
         pipeline = bags_job(str(path), domain, private=False, proportions=given, estimator={"kind": kind})
-        found[kind] = run_bags(pipeline, write=False).learned
+        found[kind] = perform(pipeline, write=False)
         assert not found[kind].model.statement.private
     csv = tmp_path / "shares.csv"
     csv.write_text("bag,positive,negative\n" + "".join(f"{w},{p!r},{1 - p!r}\n" for w, p in given.items()))
-    again = run_bags(bags_job(str(path), domain, private=False, proportions=str(csv)), write=False).learned
-    np.testing.assert_array_equal(again.mean, found["laplacian"].mean)
+    again = perform(bags_job(str(path), domain, private=False, proportions=str(csv)), write=False)
+    np.testing.assert_array_equal(again.value.mean, found["laplacian"].value.mean)
     # Mean Map by hand: least squares of bag means on proportions
     x, _, _ = oracle(table, domain)
     ward = np.array(table.column("ward").to_pylist())
@@ -363,7 +361,7 @@ def test_bags_with_given_proportions(lake, tmp_path):
     p = np.array([given[w] for w in WARDS])
     classes = np.linalg.lstsq(np.column_stack([p, 1 - p]), means, rcond=None)[0]
     total = sum((ward == w).mean() * given[w] for w in WARDS)
-    np.testing.assert_allclose(found["mean_map"].mean, total * classes[0] - (1 - total) * classes[1], atol=1e-5)
+    np.testing.assert_allclose(found["mean_map"].value.mean, total * classes[0] - (1 - total) * classes[1], atol=1e-5)
 
 
 def test_proportions_released_with_noise(lake, own_ledger, tmp_path):
@@ -378,12 +376,12 @@ def test_proportions_released_with_noise(lake, own_ledger, tmp_path):
         output=str(tmp_path / "out"),
         estimator={"kind": "alternating", "rounds": 2},
     )
-    result = run_bags(pipeline)
-    assert result.budget["spent_epsilon"] == 0.15
+    result = perform(pipeline)
+    assert result.budget[0]["spent_epsilon"] == 0.15
     exact = shares(table)
-    for ward, share in result.learned.extras["proportions"].items():
+    for ward, share in result.facts["proportions"].items():
         assert abs(share - exact[ward]) < 0.3  # noise of scale 1/0.15 on 400 rows and more
-    assert any(share != exact[ward] for ward, share in result.learned.extras["proportions"].items())
+    assert any(share != exact[ward] for ward, share in result.facts["proportions"].items())
     assert "<svg" in (tmp_path / "out/report.html").read_text()
     assert [entry.state for entry in Ledger.open(own_ledger).entries("clinic")] == ["spent"]
 
@@ -402,8 +400,8 @@ def test_alternation_on_two_workers_has_the_same_bits(lake, two_workers):
             cluster=where,
             strength=0.01,
         )
-        found.append(run_bags(pipeline, write=False).learned)
-    np.testing.assert_array_equal(found[0].mean, found[1].mean)
+        found.append(perform(pipeline, write=False))
+    np.testing.assert_array_equal(found[0].value.mean, found[1].value.mean)
     np.testing.assert_array_equal(found[0].model.weights, found[1].model.weights)
 
 
@@ -535,14 +533,14 @@ def test_bad_jobs_are_refused_in_one_line(lake):
             make()
         assert "\n" not in str(caught.value)
     with pytest.raises(DataError, match=r"one label only \(positive\).*cannot be estimated: age"):
-        run_bags(bags_job(str(path), domain, private=False, proportions=dict.fromkeys(given, 1.0)), write=False)
+        perform(bags_job(str(path), domain, private=False, proportions=dict.fromkeys(given, 1.0)), write=False)
     with pytest.raises(DataError, match="outside the 4 declared groups"):
-        run_bags(bags_job(str(path), domain, private=False, proportions=dict(list(given.items())[1:])), write=False)
+        perform(bags_job(str(path), domain, private=False, proportions=dict(list(given.items())[1:])), write=False)
     with pytest.raises(DataError, match="no column 'wing'"):
-        run_bags(bags_job(str(path), domain, private=False, bags="wing", proportions=given), write=False)
+        perform(bags_job(str(path), domain, private=False, bags="wing", proportions=given), write=False)
     extra = {**given, "dentistry": 0.2}
     with pytest.raises(DataError, match="1 of 6 bags have no rows"):
-        run_bags(bags_job(str(path), domain, private=False, proportions=extra), write=False)
+        perform(bags_job(str(path), domain, private=False, proportions=extra), write=False)
 
 
 @pytest.mark.parametrize(
@@ -553,7 +551,7 @@ def test_bad_proportion_files_name_the_file(lake, tmp_path, text):
     csv = tmp_path / "p.csv"
     csv.write_text(text)
     with pytest.raises((DataError, UsageError), match=r"p\.csv"):
-        run_bags(bags_job(str(path), domain, private=False, proportions=str(csv)), write=False)
+        perform(bags_job(str(path), domain, private=False, proportions=str(csv)), write=False)
 
 
 @pytest.mark.parametrize("name", ["labels", "bags"])
@@ -575,12 +573,12 @@ def test_committed_pipelines_plan_and_run(name, tmp_path, monkeypatch):
 def test_from_python_with_a_loss_of_ones_own(lake, tmp_path):
     path, domain, table = lake
     keys = {"dataset": "clinic", "lake": str(path), "domain": domain, "output": str(tmp_path / "o"), "private": False}
-    plain = daskrado.fit_labels(keys).learned.model.weights
+    plain = daskrado.fit_labels(keys).model.weights
     own = daskrado.fit_labels(keys, loss=UserLoss(lambda z: np.logaddexp(0, -z), lambda z: -1 / (1 + np.exp(z))))
-    np.testing.assert_allclose(own.learned.model.weights, plain, atol=2e-4)
+    np.testing.assert_allclose(own.model.weights, plain, atol=2e-4)
     bags = daskrado.fit_bags({**keys, "kind": "bags", "bags": "ward", "proportions": shares(table)}, write=True)
     assert (tmp_path / "o/model.json").exists()
-    assert bags.learned.rows == ROWS
+    assert bags.rows == ROWS
     with pytest.raises(UsageError, match="linear-odd"):
         daskrado.fit_labels(keys, loss=Huber(0.5))
 
@@ -589,5 +587,5 @@ def test_a_frame_in_memory_is_a_lake_too(lake):
     _, domain, table = lake
     plain = Domain.model_validate({**domain.model_dump(), "intercept": 0.0})
     frame = table.to_pandas()
-    result = run_labels(labels_job(frame, plain, private=False), write=False)
-    assert len(result.learned.model.weights) == plain.width
+    result = perform(labels_job(frame, plain, private=False), write=False)
+    assert len(result.model.weights) == plain.width

@@ -17,7 +17,7 @@ from daskrado.table.lattice import Lattice
 
 ROOT = Path(__file__).parents[2]
 LOSSES = [make_odd_loss(name) for name in ("logistic", "square", "matsushita", "unhinged")]
-LOSSES += [make_odd_loss("proper", generator="logistic"), UserLoss(lambda z: np.logaddexp(0, -z))]
+LOSSES += [make_odd_loss({"kind": "proper", "generator": "logistic"}), UserLoss(lambda z: np.logaddexp(0, -z))]
 
 
 def sample(n=400, d=6, seed=3):

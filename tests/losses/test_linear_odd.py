@@ -15,9 +15,11 @@ from daskrado.losses.linear_odd import (
     UserLoss,
     linear_odd_coefficient,
     make_odd_loss,
+    odd_loss_names,
 )
 from daskrado.losses.margin import Huber, Logistic, Square
 from daskrado.losses.proper import GENERATORS, LOGISTIC, MATSUSHITA, SQUARE, Generator, SymmetricProper
+from daskrado.registry import options
 
 
 def smooth_user(z):
@@ -159,19 +161,28 @@ def test_hinges_are_refused_with_the_reason(name):
 
 
 def test_losses_by_name():
-    assert make_odd_loss("absolute", rho=2.0).odd == 4.0
-    assert make_odd_loss("proper", generator="matsushita").odd == 2.0
+    assert make_odd_loss({"kind": "absolute", "rho": 2.0}).odd == 4.0
+    assert make_odd_loss({"kind": "proper", "generator": "matsushita"}).odd == 2.0
     assert {make_odd_loss(n).name for n in ("logistic", "square", "matsushita", "unhinged")} == {
         "logistic", "square", "matsushita", "unhinged"
     }  # fmt: skip
     assert set(GENERATORS) == {"logistic", "square", "matsushita"}
+    assert odd_loss_names() == ["absolute", "logistic", "matsushita", "proper", "square", "unhinged"]
     for bad in (
-        {"name": "nothing"},
-        {"name": "proper"},
-        {"name": "logistic", "rho": 1.0},
-        {"name": "absolute", "rho": -1},
+        "nothing",
+        "proper",
+        "user",
+        {"kind": "proper", "generator": "nothing"},
+        {"kind": "logistic", "rho": 1.0},
+        {"kind": "absolute", "rho": -1},
+        3,
     ):
-        with pytest.raises(UsageError):
-            make_odd_loss(bad.pop("name"), **bad)
+        with pytest.raises(UsageError, match=r"^loss"):
+            make_odd_loss(bad)
     with pytest.raises(UsageError, match="linear-odd"):
         EvenPart(Huber(0.5))
+
+
+def test_a_loss_of_ones_own_is_named_in_files():
+    assert options(UserLoss(smooth_user))["function"].endswith(".smooth_user")
+    assert options(SymmetricProper(TSALLIS)) == {"kind": "proper", "generator": "quartic"}

@@ -48,7 +48,7 @@ def write(table, folder, parts=1):
 
 def request_of(world, **content):
     folder, domain, _ = world
-    options = {"alpha": 1.0, "noise": "laplace", **content}
+    options = {"epsilon": 1.0, "mechanism": "laplace", **content}
     return make_request(str(folder / "features"), domain, SigningKey.load(folder / "learner"), **options)
 
 
@@ -84,7 +84,7 @@ def resigned(text, key, change):
 @pytest.mark.parametrize(("noise", "delta"), [("laplace", 0.0), ("l2_gamma", 0.0), ("gaussian", 1e-5)])
 def test_the_whole_exchange(world, tmp_path, noise, delta):
     _, domain, table = world
-    request = request_of(world, noise=noise, delta=delta, loss="matsushita")
+    request = request_of(world, mechanism=noise, delta=delta, loss="matsushita")
     provider = provider_of(world, tmp_path)
     answer = provider.answer(request, str(world[0] / "features"))
     learned = learn(world, answer, request, output=tmp_path / "model")
@@ -102,8 +102,8 @@ def test_the_whole_exchange(world, tmp_path, noise, delta):
     x = encode_table(domain, table).block(0, ROWS, np.empty((ROWS, domain.width), order="F")).copy()
     x /= np.maximum(np.linalg.norm(x, axis=1, keepdims=True), domain.norm_bound)
     y = np.where(np.array(table.column("readmitted").to_pylist()) == "yes", 1.0, -1.0)
-    off = learned.mean - (y[:, None] * x).mean(axis=0)
-    assert 0.3 < np.sqrt(np.mean(off**2)) / learned.noise.std < 3
+    off = learned.value.mean - (y[:, None] * x).mean(axis=0)
+    assert 0.3 < np.sqrt(np.mean(off**2)) / learned.value.noise.std < 3
     body = json.loads(answer)["body"]
     assert body["noise"]["l1"] == pytest.approx(np.abs(x).sum(axis=1).max(), rel=1e-4)
     assert body["noise"]["l2"] == pytest.approx(1.0, rel=1e-5)
@@ -114,7 +114,7 @@ def test_a_repeat_returns_the_same_bytes_and_is_not_debited(world, tmp_path):
     provider = provider_of(world, tmp_path)
     first = provider.answer(request, features)
     assert provider.answer(request, features) == first
-    again = Provider(**{**vars(provider), "max_alpha": 0.1})  # a stored answer costs nothing more
+    again = Provider(**{**vars(provider), "max_epsilon": 0.1})  # a stored answer costs nothing more
     assert again.answer(request, features) == first
     assert len(provider.ledger.entries("labels")) == 1
     other = provider.answer(request_of(world), features)  # the same question under a new id: new noise, new debit
@@ -135,9 +135,9 @@ def test_over_budget_is_refused_and_costs_nothing(world, tmp_path):
     features = str(world[0] / "features")
     provider = provider_of(world, tmp_path, limit=1.5)
     with pytest.raises(BudgetError, match="does not cover"):
-        provider.answer(request_of(world, alpha=2.0), features)
-    strict = Provider(**{**vars(provider), "max_alpha": 0.5})
-    with pytest.raises(BudgetError, match=r"alpha 1 is above 0\.5"):
+        provider.answer(request_of(world, epsilon=2.0), features)
+    strict = Provider(**{**vars(provider), "max_epsilon": 0.5})
+    with pytest.raises(BudgetError, match=r"epsilon 1 is above 0\.5"):
         strict.answer(request_of(world), features)
     provider.answer(request_of(world), features)
     with pytest.raises(BudgetError, match="does not cover"):
@@ -301,15 +301,16 @@ def test_a_request_is_checked_before_features_are_read(world, tmp_path):
     _, domain, _ = world
     key = SigningKey.load(world[0] / "learner")
     for options, why in (
-        ({"alpha": 0.0}, "alpha"),
-        ({"alpha": 1.0, "loss": "hinge"}, "linear-odd"),
-        ({"alpha": 1.0, "noise": "gaussian"}, "delta"),
-        ({"alpha": 1.0, "lattice_bits": 25}, "lattice_bits"),
+        ({"epsilon": 0.0}, "epsilon"),
+        ({"epsilon": 1.0, "loss": "hinge"}, "linear-odd"),
+        ({"epsilon": 1.0, "mechanism": "gaussian"}, "delta"),
+        ({"epsilon": 1.0, "mechanism": "none"}, "mechanism"),
+        ({"epsilon": 1.0, "lattice_bits": 25}, "lattice_bits"),
     ):
         with pytest.raises(UsageError, match=why):
             make_request(str(tmp_path / "nowhere"), domain, key, **options)
     with pytest.raises(UsageError, match="above 0"):
-        learn(world, "", "", strength=0.0)
+        learn(world, "", "", regularisation=0.0)
 
 
 def test_on_a_cluster_the_same_vector_without_noise(world, two_workers):
@@ -460,7 +461,7 @@ def test_the_provider_says_which_column_is_the_label(world, tmp_path):
     )
     key, features = SigningKey.load(folder / "learner"), str(folder / "features")
     for asked, name in ((other, "hiv=yes/no"), (turned, "readmitted=no/yes")):
-        request = make_request(features, asked, key, alpha=1.0)
+        request = make_request(features, asked, key, epsilon=1.0)
         with pytest.raises(MessageError, match=f"asks for the label {name}.*answers for readmitted=yes/no alone"):
             provider.answer(request, str(tmp_path / "nowhere"))  # refused before anything is read
     assert provider.ledger.entries("labels") == []
@@ -470,7 +471,7 @@ def test_the_provider_says_which_column_is_the_label(world, tmp_path):
     labels = write(pa.table({"patient_id": table.column("patient_id"), "readmitted": values}), tmp_path / "numbers")
     written = Label(column="readmitted", positive="1", negative="0")  # a command line has no types
     provider = provider_of(world, tmp_path, labels=labels, label=written)
-    assert provider.answer(make_request(features, asked, key, alpha=1.0), features)
+    assert provider.answer(make_request(features, asked, key, epsilon=1.0), features)
 
 
 def test_features_that_are_all_zero_cost_the_provider_nothing(world, tmp_path):
@@ -488,10 +489,10 @@ def test_features_that_are_all_zero_cost_the_provider_nothing(world, tmp_path):
     provider = provider_of(world, tmp_path)
     for noise in ("laplace", "l2_gamma"):
         with pytest.raises(DataError, match="zero in all 1 features"):
-            provider.answer(make_request(features, flat, key, alpha=1.0, noise=noise), features)
+            provider.answer(make_request(features, flat, key, epsilon=1.0, mechanism=noise), features)
     assert {entry.state for entry in provider.ledger.entries("labels")} == {"void"}
     with pytest.raises(UsageError, match="noise scale"):
-        provider.answer(request_of(world, alpha=1e-9, noise="l2_gamma"), str(folder / "features"))
+        provider.answer(request_of(world, epsilon=1e-9, mechanism="l2_gamma"), str(folder / "features"))
     assert {entry.state for entry in provider.ledger.entries("labels")} == {"void"}
 
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from scipy.signal import fftconvolve
 
 from daskrado.errors import UsageError
-from daskrado.jobs.labels.learn import loosest_means
 from daskrado.privacy.accountant import (
     GAP,
     GaussianEvent,
@@ -178,7 +177,9 @@ def test_a_fine_grid_is_normal_and_a_coarse_one_is_not() -> None:
 def test_noise_within_an_event_that_was_granted_for_longer_rows() -> None:
     """Rows may turn out shorter than the Domain allows. On a grid that is coarse for them noise stays fine."""
     lattice, width = Lattice(1.0, 16), 3
-    planned = DiscreteGaussian(Target(loosest_means(width, lattice), lattice, Relation.LABEL_FLIP), 1.0, 1e-6)
+    planned = DiscreteGaussian(
+        Target(LabelMeans.loosest(width, lattice.bits), lattice, Relation.LABEL_FLIP), 1.0, 1e-6
+    )
     assert isinstance(planned.event, GaussianEvent)
     for steps, coarse in ((30_000, False), (300, True)):
         short = Target(LabelMeans(width, steps, steps**2, 16), lattice, Relation.LABEL_FLIP)

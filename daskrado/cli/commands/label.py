@@ -33,9 +33,11 @@ def label_keys(path: Path) -> None:
     "--domain", "domain_path", required=True, type=click.Path(path_type=Path), help="Domain with an id column."
 )
 @click.option("--features", required=True, help="Lake of features with the key column; no label is read.")
-@click.option("--alpha", required=True, type=float, help="The epsilon asked for.")
-@click.option("--delta", default=0.0, show_default=True, type=float, help="Only with gaussian noise.")
-@click.option("--noise", default="laplace", show_default=True, type=click.Choice(["laplace", "l2_gamma", "gaussian"]))
+@click.option("--epsilon", "--alpha", "epsilon", required=True, type=float, help="The epsilon asked for.")
+@click.option("--delta", default=0.0, show_default=True, type=float, help="Only where the mechanism needs one.")
+@click.option(
+    "--mechanism", "--noise", "mechanism", default="laplace", show_default=True, help="Or l2_gamma, gaussian."
+)
 @click.option("--loss", default="logistic", show_default=True, help="A linear-odd loss.")
 @click.option("--rho", default=None, type=float, help="Of the loss absolute.")
 @click.option("--generator", default=None, help="Of the loss proper.")
@@ -46,9 +48,9 @@ def label_keys(path: Path) -> None:
 def label_request(
     domain_path: Path,
     features: str,
-    alpha: float,
+    epsilon: float,
     delta: float,
-    noise: str,
+    mechanism: str,
     loss: str,
     rho: float | None,
     generator: str | None,
@@ -71,16 +73,16 @@ def label_request(
             features,
             domain,
             signer,
-            alpha=alpha,
+            epsilon=epsilon,
             delta=delta,
-            noise=noise,
+            mechanism=mechanism,
             loss={"kind": loss, "rho": rho, "generator": generator},
             address=address,
             cluster=cluster_config(workers, cluster),
             progress=progress,
         )
     _write(out, text)
-    click.echo(f"{out}: request signed by {signer.public[:16]}…; alpha {alpha:g}, {noise} noise")
+    click.echo(f"{out}: request signed by {signer.public[:16]}…; epsilon {epsilon:g}, {mechanism} noise")
 
 
 @label.command("answer")
@@ -99,7 +101,9 @@ def label_request(
 @click.option(
     "--trust", required=True, multiple=True, type=click.Path(path_type=Path), help="A learner's public key."
 )
-@click.option("--max-alpha", default=None, type=float, help="The most that one request may ask for.")
+@click.option(
+    "--max-epsilon", "--max-alpha", "max_epsilon", type=float, help="The most that one request may ask for."
+)
 @click.option("--unit", default="one record's label", show_default=True, help="Whose label is protected, in words.")
 @click.option("--rows-per-unit", default=1, show_default=True, type=click.IntRange(1, 10_000))
 @click.option(
@@ -116,7 +120,7 @@ def label_answer(
     dataset: str,
     key: Path,
     trust: tuple[Path, ...],
-    max_alpha: float | None,
+    max_epsilon: float | None,
     unit: str,
     rows_per_unit: int,
     answers: Path | None,
@@ -149,7 +153,7 @@ def label_answer(
             answers=answers or opened.path.with_name(f"{opened.path.name}.answers"),
             unit=unit,
             rows_per_unit=rows_per_unit,
-            max_alpha=max_alpha,
+            max_epsilon=max_epsilon,
             cluster=cluster_config(workers, cluster),
         )
         answer = provider.answer(text, source, where=str(request), progress=progress)
@@ -164,8 +168,10 @@ def label_answer(
 @click.option(
     "--trust", required=True, multiple=True, type=click.Path(path_type=Path), help="A provider's public key."
 )
-@click.option("--strength", default=1e-3, show_default=True, type=float, help="Of the regulariser; above 0.")
-@click.option("--output", required=True, help="Folder for model.json, manifest.json and report.html.")
+@click.option(
+    "--regularisation", "--strength", "regularisation", default=1e-3, show_default=True, type=float, help="Above 0."
+)
+@click.option("--out", "--output", "out", required=True, help="Folder for model.json, manifest.json and report.html.")
 @click.option("--overwrite", is_flag=True)
 @with_cluster
 def label_learn(
@@ -173,33 +179,31 @@ def label_learn(
     request: Path,
     features: str,
     trust: tuple[Path, ...],
-    strength: float,
-    output: str,
+    regularisation: float,
+    out: str,
     overwrite: bool,
     workers: int | None,
     cluster: str | None,
 ) -> None:
     """Learner: check the answer, learn from the features and the noisy vector, publish."""
     from daskrado.cluster import cluster_config
-    from daskrado.jobs.labels.report import summary_lines
     from daskrado.parties.label_learner import learn_from_answer
     from daskrado.parties.signing import load_public
 
     with progress_bar("learn") as progress:
-        learned = learn_from_answer(
+        result = learn_from_answer(
             _read(answer),
             _read(request),
             features,
             [load_public(path) for path in trust],
-            strength=strength,
-            output=output,
+            regularisation=regularisation,
+            output=out,
             overwrite=overwrite,
             cluster=cluster_config(workers, cluster),
             where=str(answer),
             progress=progress,
         )
-    for line in summary_lines(learned, {}, (), output):
-        click.echo(line)
+    click.echo("\n".join(result.lines))
 
 
 def _label(text: str) -> Label:

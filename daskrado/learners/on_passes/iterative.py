@@ -15,7 +15,7 @@ from pydantic import AfterValidator
 from daskrado.errors import UsageError
 from daskrado.lake.collect import Passes, Share
 from daskrado.learners.base import Learner
-from daskrado.losses.margin import Loss, make_loss
+from daskrado.losses.margin import PACKAGE, Loss
 from daskrado.privacy.accountant import Event, gaussian_sigma
 from daskrado.privacy.perturbation import PublicFacts
 from daskrado.privacy.relations import Relation
@@ -138,7 +138,7 @@ InRange = AfterValidator(_in_range)  # of a regularisation
 if TYPE_CHECKING:
     TrainingLoss = Loss
 else:
-    TrainingLoss = one_of(Loss, "daskrado.losses")
+    TrainingLoss = one_of(Loss, PACKAGE)
 
 
 class LossLearner(IterativeLearner):
@@ -148,9 +148,9 @@ class LossLearner(IterativeLearner):
     def current_spelling(cls, options: Mapping[str, Any]) -> dict[str, Any]:
         """``loss: huber, h: 0.5`` is ``loss: {kind: huber, h: 0.5}``."""
         found = super().current_spelling(options)
-        h = found.pop("h", None)
-        if h is not None and isinstance(loss := found.get("loss", cls.loss_name), str):
-            found["loss"] = make_loss(loss, h)
+        if isinstance(loss := found.get("loss", cls.loss_name), str) and "h" in found:
+            h = found.pop("h")
+            found |= {} if h is None else {"loss": {"kind": loss, "h": h}}
         return found
 
     loss_name: ClassVar[str] = "logistic"  # of the default loss

@@ -99,7 +99,7 @@ def fit_mean(
     Reference
         Patrini, Nielsen and Nock (2015), algorithm 1.
     """
-    check_strength(strength)
+    check_regularisation(strength)
     if not np.isfinite(mean).all():
         raise UsageError("the mean operator must be finite")
     if loss.name == "unhinged":  # the even part is zero: a minimum in closed form
@@ -115,12 +115,12 @@ def fit_mean(
     return Fit(fit.weights, used, fit.gradient_norm, fit.objective)
 
 
-def check_strength(strength: float) -> None:
+def check_regularisation(strength: float) -> None:
     """Refuse a regulariser without strength, saying why it is needed."""
     if not (math.isfinite(strength) and strength > 0):
         raise UsageError(
-            f"strength must be above 0, got {strength!r}: with a noisy mean operator the objective is unbounded "
-            "below without a regulariser"
+            f"regularisation must be above 0, got {strength!r}: with a noisy mean operator the objective is "
+            "unbounded below without it"
         )
 
 

@@ -1,0 +1,146 @@
+"""kind: labels. The mean operator is released once, with noise; everything else sees features only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from daskrado.errors import DataError
+from daskrado.jobs.base import Line, Outcome, Run
+from daskrado.jobs.label_learning import (
+    LabelLearningJob,
+    MeanOperatorFit,
+    NoiseFacts,
+    label_outcome,
+)
+from daskrado.lake.scan import Lake
+from daskrado.learners.on_passes.linear_odd import LakeFeatures, fit_mean
+from daskrado.learners.on_passes.public_features import Measured, measure, open_features
+from daskrado.learners.supervision import (
+    Estimate,
+    FlipRates,
+    LabelledSums,
+    Supervision,
+    check_labelled,
+    estimated_rates,
+)
+from daskrado.privacy.release import Release
+from daskrado.privacy.statement import PrivacyStatement
+from daskrado.registry import one_of
+from daskrado.statistics.base import Groups, Summary
+from daskrado.statistics.label_means import BagCounts, LabelMeans
+
+if TYPE_CHECKING:
+    AnySupervision = Supervision
+else:
+    AnySupervision = one_of(Supervision)  # all kinds are in the module that was imported above
+
+
+class LabelsJob(LabelLearningJob):
+    """Learn from labels through their mean operator, which alone is released."""
+
+    name: ClassVar[str] = "labels"
+
+    supervision: AnySupervision = Field(default="full", validate_default=True)
+
+    @model_validator(mode="after")
+    def _check_supervision(self) -> LabelsJob:
+        if self.private and self.supervision.at_source and self.protect is None:
+            raise ValueError("protect is missing: say whose labels were randomised")
+        if self.private and self.supervision.audited is not None:
+            raise ValueError("audit reads true labels outside the budget: give the flip rates, or say private: false")
+        _ = self.statement  # refuses what cannot be stated
+        return self
+
+    @property
+    def spends(self) -> bool:
+        """Unless labels were randomised at the source."""
+        return not self.supervision.at_source
+
+    @property
+    def loosest(self) -> LabelMeans:
+        """For any features of the Domain."""
+        return LabelMeans.loosest(self.domain.width, self.lattice_bits, self.supervision.groups)
+
+    @property
+    def statement(self) -> PrivacyStatement:
+        """What labels that were randomised at the source guarantee."""
+        return PrivacyStatement.none() if self.protect is None else self.supervision.statement(self.protect)
+
+    @property
+    def title(self) -> str:
+        """What it learns from."""
+        return f"{self.dataset}: learned from a mean operator"
+
+    def plan(self) -> Iterator[Line]:
+        """Loss, noise and supervision."""
+        yield from super().plan()
+        yield "supervision", self.supervision.name
+        if self.private and self.supervision.at_source:
+            yield "cost", "nothing: labels were randomised at the source; no budget is spent"
+
+    def scan(self) -> Lake:
+        """The columns of labels, strata and audited labels must be there."""
+        groups, audited = self.supervision.groups, self.supervision.audited
+        lake = open_features(
+            self.lake, self.domain, self.domain.label.column, *([] if groups is None else [groups.column])
+        )
+        if audited is not None and audited not in lake.schema.names:
+            have = ", ".join(lake.schema.names[:20])
+            raise DataError(f"audit column {audited!r} is not in the lake; it has {have}")
+        return lake
+
+    def work(self, run: Run) -> Outcome:
+        """Measure the public features, release the mean operator once, learn from it."""
+        groups, missing = self.supervision.groups, self.supervision.incomplete
+        with run.passes(self.lattice) as passes:
+            with run.clock("features"):
+                measured = measure(passes, groups, progress=run.progress)
+            statistic = measured.label_means(groups, missing=missing)
+
+            def gather() -> Summary:
+                summary = run.collect(statistic, self.lattice)
+                if missing:  # which rows have a label is public: an empty group is found before the grant is spent
+                    check_labelled(statistic.split(summary.vector)["labelled"].astype(np.float64), measured.rows)
+                return summary
+
+            with run.clock("labels"):
+                released, chosen = self.release(run, statistic, gather)
+            found = self._estimate(run, released, measured)
+            with run.clock("learn"):
+                features = LakeFeatures(passes, groups, run.progress)
+                fit = fit_mean(features, self.loss, found.mean, self.regularisation)
+        noise = None if chosen is None else NoiseFacts.of(chosen, measured.total_rows, found.stretch)
+        return label_outcome(
+            self.domain,
+            MeanOperatorFit(found.mean, fit, noise),
+            self.loss,
+            self.regularisation,
+            released.statement if run.charges else self.statement,
+            rows=measured.total_rows,
+            facts=found.facts,
+            release=released,
+        )
+
+    def _estimate(self, run: Run, released: Release, measured: Measured) -> Estimate:
+        sums = LabelledSums(
+            released.values["mean"] / self.domain.norm_bound,
+            released.values["labelled"],
+            measured.sums,
+            measured.rows,
+            measured.largest,
+        )
+        return self.supervision.estimate(sums, self._audited_rates(run))
+
+    def _audited_rates(self, run: Run) -> FlipRates | None:
+        """Flip rates from the rows whose audit column holds the true label."""
+        if self.supervision.audited is None:
+            return None
+        label = self.domain.label
+        truth = Groups(self.supervision.audited, (label.negative, label.positive), optional=True)
+        statistic = BagCounts(self.domain.width, truth)
+        part = statistic.split(run.collect(statistic, self.lattice).vector)
+        return estimated_rates(np.stack([part["count"] - part["positives"], part["positives"]], axis=1))

@@ -1,3 +1,0 @@
-"""Label jobs."""
-
-from __future__ import annotations
