@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from click.testing import CliRunner, Result
+from published_text import numbers_in
 
 import daskrado
 from daskrado.cli.main import cli
@@ -566,7 +567,7 @@ def test_ctrl_c_while_training_gives_the_grant_back(folder: Path, tmp_path: Path
 def test_nothing_private_in_what_is_written(folder: Path, tmp_path: Path) -> None:
     daskrado.run_teachers(content(folder, tmp_path), write=True)
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
-    assert str(ROWS) not in json.dumps(manifest)  # secret under add/remove
+    assert str(ROWS) not in numbers_in(json.dumps(manifest))  # secret under add/remove
     assert not {"votes", "margins", "rows"} & set(manifest)
     columns = pq.read_table(tmp_path / "out" / "answers.parquet").column_names
     assert columns == ["x0", "x1", "x2", "answer", "state"]
