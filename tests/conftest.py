@@ -22,9 +22,7 @@ from daskrado.table.domain import Domain
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # The same examples in every run, however slow the machine; `--hypothesis-profile=default` searches anew.
-settings.register_profile(
-    "repeatable", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+settings.register_profile("repeatable", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("repeatable")
 seeded_noise.install()
 
@@ -71,7 +69,7 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> None:
 
 @pytest.fixture(autouse=True)
 def repeatable_noise(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The same noise and signature keys in every run, but for tests marked ``real_noise``: they say how likely they fail."""
+    """The same noise and signature keys in every run; tests marked ``real_noise`` draw real ones."""
     seeded_noise.reseed()
     if request.node.get_closest_marker("real_noise") is None:
         yield

@@ -1,4 +1,4 @@
-"""What a test may look for in published text without luck: whole numbers, not digits inside names, hashes or plots."""
+"""What a test may look for in published text without luck: whole numbers, not digits inside hashes or plots."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""A repeatable source of noise in place of OpenDP's and the operating system's, so that no test passes or fails by luck.
+"""A repeatable source of noise in place of OpenDP's and the operating system's: no test passes or fails by luck.
 
-Laws and scales are those that the code asks for; only the generator is another. ``DASKRADO_TEST_SEED`` gives other draws.
+Laws and scales are those that the code asks for; only the generator is another. ``DASKRADO_TEST_SEED`` names another
+seed, which shows the tests that lean on one draw.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ def test_every_statistic_runs_under_every_relation(
     assert manifest["budget"]["spent_epsilon"] < 1.0
     assert manifest["rows"] == (None if relation == "add_remove" else 3000)
     if relation == "add_remove":  # exact times would tell the number of rows
-        assert set(manifest["seconds"].values()) <= {1.0, 10.0, 100.0}
+        assert set(manifest["seconds"].values()) <= {10.0**power for power in range(9)}
     model = LinearModel.load(out / "model.json")
     assert np.array_equal(model.weights, result.model.weights)
     page = (out / "report.html").read_text()

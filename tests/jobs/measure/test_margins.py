@@ -139,7 +139,9 @@ def test_on_private_data_the_histogram_is_noised_and_charged(
     if relation == "add_remove":
         manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
         assert "rows" not in manifest
-        assert set(manifest["seconds"].values()) <= {1.0, 10.0, 100.0}  # exact times would tell the number of rows
+        assert set(manifest["seconds"].values()) <= {
+            10.0**power for power in range(9)
+        }  # exact times would tell the number of rows
     with pytest.raises(BudgetError):
         run_margins(made, overwrite=True)
 
