@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import secrets
+import sys
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -51,6 +53,17 @@ def uninstall() -> None:
         setattr(noise, name, value)
     gamma.os = os
     secrets.token_bytes = _keys
+
+
+def command(script: Path, *options: str) -> list[str]:
+    """The command that runs a script in a process of its own, with this source of noise."""
+    code = (
+        "import runpy, sys\n"
+        f"sys.argv, sys.path[:0] = sys.argv[1:], [{str(Path(__file__).parent)!r}, {str(script.parent)!r}]\n"
+        "import seeded_noise\nseeded_noise.install()\n"
+        "runpy.run_path(sys.argv[0], run_name='__main__')\n"
+    )
+    return [sys.executable, "-c", code, str(script), *options]
 
 
 def laplace(scale: float) -> Sampler:

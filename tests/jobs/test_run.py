@@ -343,7 +343,7 @@ def test_ctrl_c_during_collect_gives_the_grant_back(tmp_path: Path, own_ledger: 
         f"dataset: clinic\nlake: {tmp_path}/lake\ndomain: {tmp_path}/lake.yaml\noutput: {tmp_path}/out\n"
         "protect: {relation: add_remove, unit: one patient}\nbudget: {epsilon: 1.0, delta: 1.0e-6}\n"
         "ledger: {first_limit: {epsilon: 5, delta: 1.0e-5}}\n"
-        "learner: {kind: radoboost}\nstatistic: {kind: balanced_rados, count: 512}\n"
+        "learner: {kind: radoboost}\nstatistic: {kind: balanced_rados, count: 2048}\n"
     )
     command = [
         sys.executable,
