@@ -201,7 +201,14 @@ ODD_LOSSES = ("logistic", "square", "matsushita", "unhinged", "absolute", "prope
 
 
 def make_odd_loss(name: str, *, rho: float | None = None, generator: str | None = None) -> Loss:
-    """A linear-odd loss by its name in a pipeline; any other is refused with the reason."""
+    """A linear-odd loss by its name in a pipeline; any other is refused with the reason.
+
+    >>> loss = make_odd_loss("square")  # (1 - z)^2, and (1 - z)^2 - (1 + z)^2 = -4 z
+    >>> loss.odd
+    4.0
+    >>> loss.value(np.array([-1.0, 1.0, 3.0])).tolist()
+    [4.0, 0.0, 4.0]
+    """
     extra: dict[str, Any] = {"rho": (rho, "absolute"), "generator": (generator, "proper")}
     for key, (value, owner) in extra.items():
         if value is not None and name != owner:
@@ -229,7 +236,11 @@ def make_odd_loss(name: str, *, rho: float | None = None, generator: str | None 
 
 @dataclass(frozen=True)
 class EvenPart:
-    """g(z) = (f(z) + f(-z)) / 2 of a linear-odd loss: what a learner needs of the unlabelled rows."""
+    """g(z) = (f(z) + f(-z)) / 2 of a linear-odd loss: what a learner needs of the unlabelled rows.
+
+    >>> EvenPart(make_odd_loss("square")).value(np.array([0.0, 2.0])).tolist()  # 1 + z^2
+    [1.0, 5.0]
+    """
 
     loss: Loss
 
