@@ -25,6 +25,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 settings.register_profile("repeatable", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("repeatable")
 seeded_noise.install()
+SLOW_FIXTURES = {"two_workers", "forge"}
 
 
 # Processes that are killed at a chosen moment, forked from one that has imported everything: they start at once.
@@ -58,6 +59,13 @@ def own_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "ledger.sqlite"
     monkeypatch.setenv("DASKRADO_LEDGER", str(path))
     return path
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whatever starts workers, or processes that are killed, is slow."""
+    for item in items:
+        if item.get_closest_marker("cluster") or SLOW_FIXTURES & {*getattr(item, "fixturenames", ())}:
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.cluster
 def test_bench_collect_prints_one_json_object() -> None:

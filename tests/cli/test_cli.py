@@ -245,6 +245,7 @@ def test_mistakes_on_the_command_line_are_one_line(shell: Shell, clinic: Clinic)
     assert not Path("none.sqlite").exists()
 
 
+@pytest.mark.slow
 def test_existing_output_is_refused_until_overwrite(shell: Shell, clinic: Clinic) -> None:
     pipeline = save(content(clinic))
     assert shell("run", pipeline) == 0
@@ -275,6 +276,7 @@ def test_refused_budgets_name_what_is_left(shell: Shell, clinic: Clinic) -> None
     assert json.loads(shell.out)["entries"] == []
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_is_not_there_is_given_up_after_the_stated_time(shell: Shell, clinic: Clinic) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound, not listening: nobody answers here
@@ -297,6 +299,7 @@ def test_a_mistyped_scheduler_address_is_one_line_at_once(shell: Shell, clinic: 
     shell.fails(2, f"HOST:PORT or tls://HOST:PORT, got {address}", "run", save(content(clinic)), "--cluster", address)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("answer", "patience", "message"),
     [
@@ -360,6 +363,7 @@ def contents(folder: str = ".") -> list[str]:
     return sorted(str(p) for p in Path(folder).rglob("*") if p.is_file())
 
 
+@pytest.mark.slow
 def test_overwriting_replaces_only_what_the_same_command_wrote(shell: Shell, clinic: Clinic) -> None:
     pipeline = save(content(clinic, private=False, protect=None, budget=None))
     assert shell("run", pipeline) == shell("run", pipeline, "--output", "runs/y") == 0

@@ -197,6 +197,7 @@ def _killed_in_mid_answer(path: str) -> None:
         engine.ask(names(2, 3), CLEAR)
 
 
+@pytest.mark.slow
 def test_a_process_killed_between_draw_and_answer_leaves_the_queries_paid(tmp_path: Path) -> None:
     process = multiprocessing.get_context("spawn").Process(target=_killed_in_mid_answer, args=(str(tmp_path),))
     process.start()

@@ -38,6 +38,8 @@ from daskrado.ledger.ledger import Ledger
 from daskrado.table.domain import Domain
 from daskrado.table.yaml_file import parse
 
+pytestmark = pytest.mark.slow
+
 Clinic = Callable[..., tuple[Path, Domain]]
 
 

@@ -21,6 +21,8 @@ from daskrado.errors import DataError
 from daskrado.lake.ingest import ingest
 from daskrado.table.domain import Domain
 
+pytestmark = pytest.mark.slow
+
 Clinic = Callable[..., tuple[Path, Domain]]
 
 

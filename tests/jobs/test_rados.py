@@ -469,6 +469,7 @@ def test_a_budget_that_covers_one_set_of_two_spends_neither(clinic: Clinic, own_
     assert states(own_ledger) == [("replace_one", "void")]
 
 
+@pytest.mark.slow
 def test_from_the_command_line(clinic: Clinic, tmp_path: Path) -> None:
     path, domain = clinic()
     content = pipeline(path, domain, [PLAIN, SETS[0], SETS[7]]).model_dump(mode="json")

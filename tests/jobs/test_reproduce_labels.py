@@ -5,7 +5,10 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
 from seeded_noise import command
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 

@@ -7,7 +7,10 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
 from seeded_noise import command
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 

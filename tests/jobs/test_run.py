@@ -201,6 +201,7 @@ def test_baselines_say_not_private_everywhere(clinic: Clinic, tmp_path: Path, ow
     assert not own_ledger.exists()
 
 
+@pytest.mark.slow
 def test_noise_is_fresh_and_sized_as_declared(clinic: Clinic) -> None:
     path, domain = clinic(3000, 3)
     exact = fit(path, domain, private=False, epsilon=None).release.values["mean"]
@@ -316,6 +317,7 @@ def killed_run(code: str, environment: dict[str, str]) -> int:
     return done.returncode
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("where", "state"), [("daskrado.jobs.job.collect", "reserved"), ("daskrado.privacy.release._publish", "spent")]
 )
@@ -335,6 +337,7 @@ def test_a_killed_run_stays_charged(clinic: Clinic, own_ledger: Path, tmp_path: 
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", ["0", "2"])
 def test_ctrl_c_during_collect_gives_the_grant_back(tmp_path: Path, own_ledger: Path, workers: str) -> None:
     make_lake(tmp_path / "lake", rows=400_000, features=12, partitions=24, seed=1)

@@ -105,6 +105,7 @@ def accuracy(model: LinearModel) -> float:
 # --- the command line --------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 2])
 def test_run_publishes_a_student_of_private_answers(folder: Path, tmp_path: Path, workers: int) -> None:
     path = save(tmp_path, content(folder, tmp_path))
@@ -270,6 +271,7 @@ def test_label_private_learning_asks_about_rows_of_the_lake_itself(folder: Path,
         load_teachers({**wanted, "protect": {"relation": "add_remove", "unit": "x"}})
 
 
+@pytest.mark.slow
 def test_refusals_from_a_private_error_estimate(folder: Path, tmp_path: Path) -> None:
     wanted = content(
         folder,
@@ -345,6 +347,7 @@ def test_a_student_that_fails_on_the_answers_leaves_them_for_another(folder: Pat
         train_student(ObjectFactory(Broken()), plan.pipeline.domain, ("no", "yes"), plan.statement, x, labels, "drop")
 
 
+@pytest.mark.slow
 def test_answers_of_one_class_end_the_run_and_are_kept_for_the_next(folder: Path, tmp_path: Path) -> None:
     rows = pq.read_table(folder / "q.parquet").to_pandas()
     clear = rows[rows.to_numpy() @ np.array([1.5, -2.0, 0.5]) > 2]

@@ -23,6 +23,8 @@ from daskrado.lake.ingest import Layout, ingest
 from daskrado.ledger.ledger import Ledger
 from daskrado.table.domain import Domain
 
+pytestmark = pytest.mark.slow
+
 Clinic = Callable[..., tuple[Path, Domain]]
 
 

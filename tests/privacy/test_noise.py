@@ -54,6 +54,7 @@ def p_value(sample: np.ndarray, cdf, scale: float) -> float:
     return float(stats.chisquare(cells_o, cells_e, sum_check=False).pvalue)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [0.6, 1 / math.log(2), 3.0, 2.0**20, 3e12])
 @pytest.mark.parametrize(
     ("draw", "cdf"), [(noise.discrete_laplace, laplace_cdf), (noise.discrete_gaussian, gaussian_cdf)]
@@ -66,6 +67,7 @@ def test_law_has_the_right_scale_and_no_other(draw, cdf, scale):
     assert p_value(sample, cdf, scale * 3 / 2) < REJECT
 
 
+@pytest.mark.slow
 def test_the_two_laws_are_told_apart():
     sample = noise.discrete_laplace(np.zeros(DRAWS, dtype=np.int64), 10.0)
     assert p_value(sample, gaussian_cdf, 10.0 * math.sqrt(2)) < REJECT
@@ -211,6 +213,7 @@ def choice_probabilities(scores: list[float], epsilon: float, sensitivity: float
     return np.array([float(w / sum(weights)) for w in weights])
 
 
+@pytest.mark.slow
 def test_exponential_choice_has_the_exact_probabilities_and_no_others():
     scores, epsilon, sensitivity = [0.0, 3.0, -2.0, 5.0], 1.2, 2.0
     draws = Counter(noise.exponential_choice(np.array(scores), epsilon, sensitivity) for _ in range(14_000))

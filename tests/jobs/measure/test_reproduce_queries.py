@@ -7,8 +7,11 @@ import math
 import subprocess
 from pathlib import Path
 
+import pytest
 from scipy.optimize import brentq
 from seeded_noise import command
+
+pytestmark = pytest.mark.slow
 
 SCRIPT = Path(__file__).parents[3] / "pipelines" / "reproduce" / "queries_adult.py"
 
