@@ -12,19 +12,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from hypothesis import settings
+import seeded_noise
+from hypothesis import HealthCheck, settings
 
 from daskrado.cluster import ClusterConfig, connect
 from daskrado.lake.make import make_lake
-from daskrado.privacy import noise
 from daskrado.table.domain import Domain
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # The same examples in every run, however slow the machine; `--hypothesis-profile=default` searches anew.
-settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.register_profile("repeatable", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("repeatable")
+seeded_noise.install()
+SLOW_FIXTURES = {"two_workers", "forge"}
 
 
 # Processes that are killed at a chosen moment, forked from one that has imported everything: they start at once.
@@ -60,21 +61,37 @@ def own_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whatever starts workers, or processes that are killed, is slow."""
+    for item in items:
+        if item.get_closest_marker("cluster") or SLOW_FIXTURES & {*getattr(item, "fixturenames", ())}:
+            item.add_marker(pytest.mark.slow)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> None:
+    """What a fixture of a module or session draws does not depend on the tests that ran before it."""
+    if fixturedef.scope != "function":
+        seeded_noise.reseed()
+
+
+@pytest.fixture(autouse=True)
+def repeatable_noise(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The same noise and signature keys in every run; tests marked ``real_noise`` draw real ones."""
+    seeded_noise.reseed()
+    if request.node.get_closest_marker("real_noise") is None:
+        yield
+        return
+    seeded_noise.uninstall()
+    yield
+    seeded_noise.install()
+
+
 @pytest.fixture
 def fixed_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same noise and the same secret keys in every run: what a test reads in published text is no luck."""
-    generator = np.random.default_rng(20261118)
-
-    def laplace(scale: float) -> Callable[[list[int]], list[int]]:
-        return lambda values: [v + round(generator.laplace(0, scale)) for v in values]
-
-    def gaussian(scale: float) -> Callable[[list[int]], list[int]]:
-        return lambda values: [v + round(generator.normal(0, scale)) for v in values]
-
-    monkeypatch.setattr(noise, "_laplace", laplace)
-    monkeypatch.setattr(noise, "_gaussian", gaussian)
-    monkeypatch.setattr(secrets, "token_bytes", generator.bytes)
-    monkeypatch.setattr(os, "urandom", generator.bytes)
+    """The names of runs and files are the same in every run, too: what a test reads in published text is no luck."""
+    monkeypatch.setattr(secrets, "token_bytes", seeded_noise.random_bytes)
+    monkeypatch.setattr(os, "urandom", seeded_noise.random_bytes)
 
 
 @pytest.fixture(scope="session")

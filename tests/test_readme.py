@@ -39,6 +39,7 @@ def test_its_commands_set_themselves_up_and_ci_runs_the_second() -> None:
     assert README.index("<!-- test command -->") < README.index(second)
 
 
+@pytest.mark.slow
 def test_the_sample_lake_is_small_and_is_what_make_lake_makes(tmp_path: Path) -> None:
     from daskrado.lake.make import make_lake
 

@@ -236,7 +236,14 @@ else:
 
 
 def make_odd_loss(content: Any) -> Loss:
-    """A linear-odd loss from its name, or from its kind and options; any other is refused with the reason."""
+    """A linear-odd loss from its name, or from its kind and options; any other is refused with the reason.
+
+    >>> loss = make_odd_loss("square")  # (1 - z)^2, and (1 - z)^2 - (1 + z)^2 = -4 z
+    >>> loss.odd
+    4.0
+    >>> loss.value(np.array([-1.0, 1.0, 3.0])).tolist()
+    [4.0, 0.0, 4.0]
+    """
     try:
         return make(Loss, (PACKAGE,), check_odd(content))
     except ValueError as error:
@@ -245,7 +252,11 @@ def make_odd_loss(content: Any) -> Loss:
 
 @dataclass(frozen=True)
 class EvenPart:
-    """g(z) = (f(z) + f(-z)) / 2 of a linear-odd loss: what a learner needs of the unlabelled rows."""
+    """g(z) = (f(z) + f(-z)) / 2 of a linear-odd loss: what a learner needs of the unlabelled rows.
+
+    >>> EvenPart(make_odd_loss("square")).value(np.array([0.0, 2.0])).tolist()  # 1 + z^2
+    [1.0, 5.0]
+    """
 
     loss: Loss
 

@@ -28,7 +28,18 @@ _LARGEST = float(np.finfo(np.float64).max)
 
 @dataclass(frozen=True)
 class LinearModel:
-    """Margin = weights . x, where x is the row encoded by the Domain and clipped to its norm bound."""
+    """Margin = weights . x, where x is the row encoded by the Domain and clipped to its norm bound.
+
+    >>> label = {"column": "sick", "positive": "yes", "negative": "no"}
+    >>> age = {"kind": "numeric", "lower": 0, "upper": 100}  # scaled to [-1, 1]
+    >>> domain = Domain(label=label, columns={"age": age}, norm_bound=1.0, intercept=0.0)
+    >>> model = LinearModel(domain, np.array([3.0]), PrivacyStatement.none(), "by hand")
+    >>> people = pd.DataFrame({"age": [0, 50, 75]})
+    >>> model.margins(people).tolist()
+    [-3.0, 0.0, 1.5]
+    >>> model.predict(people).tolist()
+    ['no', 'yes', 'yes']
+    """
 
     domain: Domain
     weights: NDArray[np.float64]

@@ -75,6 +75,15 @@ class RadoSet:
 
     ``rows`` is the number of examples behind them where that is public. Whatever is learned from a RadoSet is
     post-processing and carries the same statement.
+
+    >>> label = {"column": "sick", "positive": "yes", "negative": "no"}
+    >>> flag = {"kind": "boolean"}
+    >>> domain = Domain(label=label, columns={"smoker": flag, "diabetic": flag}, norm_bound=2.0, intercept=0.0)
+    >>> rados = RadoSet("uniform", domain, np.array([[2.0, 0.0], [1.0, 0.0]]), (0.0, 0.0), PrivacyStatement.none())
+    >>> rados.zero_columns  # nothing can be learned about it
+    ('diabetic',)
+    >>> rados.noisy
+    False
     """
 
     kind: str

@@ -90,6 +90,13 @@ def compose(events: Iterable[Event], delta: Amount) -> Composition:
     A plain sum is reported where nothing saves more than 0.1 %, because it is an exact fraction. The answers may be
     adaptive; the *parameters* of an event must not be chosen from earlier private answers, which only the plain sum
     of epsilons and zCDP would cover. At delta = 0 only the plain sum of pure events is valid.
+
+    >>> hundred = [PureEvent(0.1)] * 100
+    >>> compose(hundred, 0).epsilon
+    Fraction(10, 1)
+    >>> total = compose(hundred, 1e-6)
+    >>> total.method, round(total.epsilon, 2)
+    ('optimal', 4.77)
     """
     parts, level = Parts.of(events), _level(delta)
     plain = basic(parts, level)

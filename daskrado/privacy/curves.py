@@ -98,6 +98,9 @@ def gaussian_sigma(epsilon: Amount, delta: Amount) -> float:
     """The least sigma, for L2 sensitivity 1, with ``gaussian_delta(epsilon, 1 / sigma) <= delta``, rounded up.
 
     *Reference*: Balle and Wang (2018), the analytic calibration.
+
+    >>> round(gaussian_sigma(1, 1e-6), 4)
+    4.2247
     """
     target, level = round_down(exact_epsilon(epsilon)), round_down(exact_delta(delta))
     low = high = 1.0

@@ -80,6 +80,9 @@ class PureEvent:
     """epsilon-differential privacy: P(M(D) in S) <= exp(epsilon) P(M(D') in S) for neighbours D, D'.
 
     *Reference*: Dwork, McSherry, Nissim and Smith (2006).
+
+    >>> PureEvent(0.1).epsilon  # as it is written, not as a float holds it
+    Fraction(1, 10)
     """
 
     epsilon: Fraction

@@ -7,7 +7,13 @@ from enum import StrEnum
 
 
 class Relation(StrEnum):
-    """When two lakes count as neighbours. Budgets under different relations never add up."""
+    """When two lakes count as neighbours. Budgets under different relations never add up.
+
+    >>> Relation("label_flip").meaning()
+    'the label of one record flipped; all features and the number of rows are public'
+    >>> [str(relation) for relation in Relation if not relation.rows_public]
+    ['add_remove']
+    """
 
     ADD_REMOVE = "add_remove"
     REPLACE_ONE = "replace_one"
@@ -52,6 +58,9 @@ class Sensitivity:
     The joint vector divides every block by its public unit (see ``statistics.base.Block``), so the norm
     bound never appears here. Blocks named in ``public`` do not depend on what the relation protects and are
     left out of the vector and of the noise.
+
+    >>> Sensitivity(l1=2.0, l2=1.0).times(rows_per_unit=3)
+    Sensitivity(l1=6.0, l2=3.0, public=frozenset())
     """
 
     l1: float

@@ -26,6 +26,12 @@ class MeanOperator(Statistic):
 
     Reference
         Patrini, Nielsen and Nock (2015); Quadrianto et al. (2009).
+
+    >>> rows = Rows(np.array([[1.0, 2.0], [3.0, -1.0]]), np.array([1, -1], dtype=np.int8))
+    >>> MeanOperator(2).partial(rows).tolist()  # (1, 2) - (3, -1), and two rows
+    [-2, 3, 2]
+    >>> MeanOperator(2).sensitivity(Relation.LABEL_FLIP).l2
+    2.0
     """
 
     name: ClassVar[str] = "mean_operator"

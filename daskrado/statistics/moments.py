@@ -27,6 +27,11 @@ class Moments(Statistic):
     Reference
         The moment release of Wang (2018), "Revisiting differentially private linear regression", with the exact
         joint sensitivity; integer grid as in :class:`daskrado.table.lattice.Lattice`.
+
+    >>> moments = Moments(2)
+    >>> rows = Rows(np.array([[1.0, 2.0], [3.0, -1.0]]), np.array([1, -1], dtype=np.int8))
+    >>> {name: part.tolist() for name, part in moments.split(moments.partial(rows)).items()}
+    {'mean': [-2, 3], 'second': [10, -1, 5]}
     """
 
     name: ClassVar[str] = "moments"

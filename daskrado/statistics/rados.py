@@ -256,7 +256,11 @@ class HadamardRados(Statistic):
 
 
 def walsh_hadamard(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-    """H @ matrix for the Sylvester Hadamard matrix H of the row count (a power of two), in O(N log N)."""
+    """H @ matrix for the Sylvester Hadamard matrix H of the row count (a power of two), in O(N log N).
+
+    >>> walsh_hadamard(np.eye(4)).tolist()
+    [[1.0, 1.0, 1.0, 1.0], [1.0, -1.0, 1.0, -1.0], [1.0, 1.0, -1.0, -1.0], [1.0, -1.0, -1.0, 1.0]]
+    """
     count = len(matrix)
     out = matrix.astype(np.float64, copy=True)
     half = 1

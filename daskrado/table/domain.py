@@ -154,7 +154,16 @@ class Kernel(Frozen):
 
 
 class Domain(Frozen):
-    """Public description of columns, label, bounds; the same Domain always gives the same features."""
+    """Public description of columns, label, bounds; the same Domain always gives the same features.
+
+    >>> label = {"column": "sick", "positive": True, "negative": False}
+    >>> age, sex = {"kind": "numeric", "lower": 0, "upper": 100}, {"kind": "categorical", "values": ["f", "m"]}
+    >>> domain = Domain(label=label, columns={"age": age, "sex": sex}, norm_bound=2.0)
+    >>> domain.feature_names
+    ('age', 'sex=f', 'sex=m', 'sex=other', 'intercept')
+    >>> round(domain.largest_norm**2, 6)  # a number in [-1, 1], one category, the intercept
+    3.0
+    """
 
     label: Label
     columns: dict[str, Column] = Field(min_length=1)

@@ -24,6 +24,13 @@ class Lattice:
 
     Reference: truncation toward zero never lengthens a row, where rounding to nearest does; integer sums have
     none of the reordering leaks of float sums (Casacuberta et al. 2022).
+
+    >>> grid = Lattice(norm_bound=2.0, bits=4)
+    >>> grid.step
+    0.125
+    >>> rows = np.array([[1.0, 0.0], [3.0, 4.0]])  # the second has norm 5: it is clipped to (1.2, 1.6)
+    >>> grid.quantise(rows).tolist()
+    [[8.0, 0.0], [9.0, 12.0]]
     """
 
     norm_bound: float

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -130,6 +131,65 @@ def excess(tables: dict[str, dict[str, list[float]]]) -> dict[str, float]:
     return {choice: round(float(np.mean([a[i] for a in above.values()])), 5) for i, choice in enumerate(choices)}
 
 
+Measured = Iterator[tuple[str, str, str, list[float]]]  # comparison or learner, table, choice, errors
+
+
+def names(options: argparse.Namespace, usual: tuple[str, ...]) -> tuple[str, ...]:
+    """The tables that were asked for, or those that a comparison was made on."""
+    return usual if options.tables is None else tuple(options.tables.split(","))
+
+
+def by_gradient(made: tuple[pd.DataFrame, Domain], options: argparse.Namespace) -> list[float]:
+    """The noisy gradient with its own norm."""
+    return measure(*made, LEARNERS["gradient"], gradient.GOOD_NORM, options.runs)
+
+
+def lengths(options: argparse.Namespace) -> Measured:
+    """From which noise on the norm grows."""
+    for name in names(options, TABLES):
+        made = load(name, options.rows)
+        for quiet in QUIETS:
+            gradient.QUIET = quiet
+            yield "length", name, f"{quiet:g}", by_gradient(made, options)
+
+
+def bins(options: argparse.Namespace) -> Measured:
+    """Edges of bins."""
+    for name in names(options, BINNED[:3]):
+        for rule, edges in BINS.items():
+            yield "bins", name, rule, by_gradient(load(name, options.rows, edges), options)
+
+
+def smooth(options: argparse.Namespace) -> Measured:
+    """How far bins learn from each other."""
+    for name in names(options, BINNED):
+        made = load(name, options.rows)
+        for text, share in SHARES.items():
+            smoothing.SHARE = share or 1
+            learner = PrivateGradient(smooth=share is not None)
+            yield "smooth", name, text, measure(*made, (learner, 1e-6), gradient.GOOD_NORM, options.runs)
+
+
+def heaped(options: argparse.Namespace) -> Measured:
+    """When bins go their own way."""
+    for name in names(options, HEAPED):
+        made = load(name, options.rows, FINE)
+        for text, (smoothing.SHARED, smoothing.ALONE) in FOLLOWED.items():
+            yield "heaps", name, text, by_gradient(made, options)
+
+
+def norms(options: argparse.Namespace) -> Measured:
+    """Norms, for every learner."""
+    for name in names(options, TABLES):
+        made = load(name, options.rows)
+        for who in options.learners.split(","):
+            for norm in NORMS:
+                yield who, name, f"{norm:g}", measure(*made, LEARNERS[who], norm, options.runs)
+
+
+COMPARISONS = {"length": lengths, "bins": bins, "smooth": smooth, "heaps": heaped}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
@@ -142,50 +202,11 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=25_000)
     parser.add_argument("--runs", type=int, default=3)
     options = parser.parse_args()
-
-    def names(usual: tuple[str, ...]) -> tuple[str, ...]:
-        return usual if options.tables is None else tuple(options.tables.split(","))
-
     kept: dict[str, dict[str, dict[str, list[float]]]] = {}
-    if options.length:
-        for name in names(TABLES):
-            made = load(name, options.rows)
-            for quiet in QUIETS:
-                gradient.QUIET = quiet
-                row = measure(*made, LEARNERS["gradient"], gradient.GOOD_NORM, options.runs)
-                kept.setdefault("length", {}).setdefault(name, {})[f"{quiet:g}"] = row
-                say(f"{name} {quiet:g}: {row}")
-    elif options.bins:
-        for name in names(BINNED[:3]):
-            for rule, bins in BINS.items():
-                made = load(name, options.rows, bins)
-                row = measure(*made, LEARNERS["gradient"], gradient.GOOD_NORM, options.runs)
-                kept.setdefault("bins", {}).setdefault(name, {})[rule] = row
-                say(f"{name} {rule}: {row}")
-    elif options.smooth:
-        for name in names(BINNED):
-            made = load(name, options.rows)
-            for text, share in SHARES.items():
-                smoothing.SHARE = share or 1
-                learner = PrivateGradient(smooth=share is not None)
-                row = measure(*made, (learner, 1e-6), gradient.GOOD_NORM, options.runs)
-                kept.setdefault("smooth", {}).setdefault(name, {})[text] = row
-                say(f"{name} {text}: {row}")
-    elif options.heaps:
-        for name in names(HEAPED):
-            made = load(name, options.rows, FINE)
-            for text, (smoothing.SHARED, smoothing.ALONE) in FOLLOWED.items():
-                row = measure(*made, LEARNERS["gradient"], gradient.GOOD_NORM, options.runs)
-                kept.setdefault("heaps", {}).setdefault(name, {})[text] = row
-                say(f"{name} {text}: {row}")
-    else:
-        for name in names(TABLES):
-            made = load(name, options.rows)
-            for who in options.learners.split(","):
-                for norm in NORMS:
-                    row = measure(*made, LEARNERS[who], norm, options.runs)
-                    kept.setdefault(who, {}).setdefault(name, {})[f"{norm:g}"] = row
-                    say(f"{name} {who} {norm:g}: {row}")
+    compared = next((measured for flag, measured in COMPARISONS.items() if getattr(options, flag)), norms)
+    for group, name, choice, row in compared(options):
+        kept.setdefault(group, {}).setdefault(name, {})[choice] = row
+        say(f"{name} {group} {choice}: {row}")
     result = {
         "epsilons": EPSILONS,
         "mean_excess": {who: excess(tables) for who, tables in kept.items()},

@@ -62,6 +62,7 @@ def test_a_comparison_leaves_out_a_sparse_vector_with_too_many_refusals() -> Non
     assert {one.name for one in found} == {"gaussian", "stability"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gaussian", "sparse_vector", "stability"])
 def test_a_hopeless_plan_is_refused_with_numbers_that_work(name: str) -> None:
     terms = Terms(0.1, 1e-6, 5000, 50)

@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.cluster
 def test_bench_collect_prints_one_json_object() -> None:
@@ -33,4 +35,7 @@ def test_bench_collect_prints_one_json_object() -> None:
     }
     assert wanted <= set(figures)
     assert all(figures[name] > 0 for name in wanted)
-    assert figures["ratio_to_scan"] == pytest.approx(figures["collect_seconds"] / figures["scan_seconds"], rel=0.02)
+    collect, scan, half = figures["collect_seconds"], figures["scan_seconds"], 0.5e-4  # both are rounded to 1e-4
+    assert (
+        (collect - half) / (scan + half) - 1e-3 < figures["ratio_to_scan"] < (collect + half) / (scan - half) + 1e-3
+    )

@@ -9,6 +9,8 @@ import pytest
 from daskrado.cli.bench.memory import memory_figures
 from daskrado.errors import UsageError
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.cluster
 def test_worker_memory_is_flat_while_the_lake_grows_twentyfold() -> None:

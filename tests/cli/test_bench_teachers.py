@@ -10,6 +10,8 @@ from daskrado.cli.main import cli
 from daskrado.errors import UsageError
 from daskrado.lake import ensemble
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.cluster
 def test_memory_of_a_worker_that_trains_is_flat_while_the_lake_grows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,7 +129,7 @@ def test_a_socket_without_a_certificate_is_hung_up_on(certificates: Path, tls_sc
 def greeting(host: str, port: int, context: ssl.SSLContext) -> bytes:
     """The first byte that a scheduler says; TLS 1.3 refuses a client after the client's own handshake is done."""
     with (
-        socket.create_connection((host, port), timeout=10) as raw,
+        socket.create_connection((host, port), timeout=300) as raw,
         context.wrap_socket(raw, server_hostname=host) as wrapped,
     ):
         return wrapped.recv(1)

@@ -16,6 +16,7 @@ from daskrado.privacy.shares import GaussianShares
 from daskrado.statistics import HadamardRados, MeanOperator, Moments
 from daskrado.table.lattice import Lattice
 
+pytestmark = pytest.mark.real_noise
 EPSILON, DELTA = 1.0, 1e-6
 LATTICE = Lattice(2.0, 12)
 EXAMPLES: dict[type[Mechanism], Callable[[Target], Mechanism]] = {
@@ -64,10 +65,11 @@ def test_the_noise_is_as_large_as_declared_and_not_two_thirds_or_three_halves_of
         chosen = EXAMPLES[kind](WIDE)
         steps.append(chosen.perturb(np.zeros(640, dtype=np.int64)) * LATTICE.step)
     declared = chosen.noise_std()["sketch"]
-    # Root mean square of 7,680 entries: its own error is below 4 % for all of these laws (kurtosis 6 at the most).
+    # Root mean square of 7,680 entries: its standard error is below 1.3 % for all of these laws (kurtosis 6 at the
+    # most), so that 15 % are eleven of them; the mean is held to seven. Both together fail once in 10^11 runs.
     ratio = float(np.sqrt((np.concatenate(steps) ** 2).mean())) / declared
     assert 0.85 < ratio < 1.15  # so 2/3 and 3/2 of the scale would be seen
-    assert abs(float(np.concatenate(steps).mean())) < 6 * declared / np.sqrt(7680)
+    assert abs(float(np.concatenate(steps).mean())) < 7 * declared / np.sqrt(7680)
 
 
 @named

@@ -570,6 +570,7 @@ def test_committed_pipelines_plan_and_run(name, tmp_path, monkeypatch):
     assert {p.name for p in (tmp_path / "out").iterdir()} == {"model.json", "manifest.json", "report.html"}
 
 
+@pytest.mark.slow
 def test_from_python_with_a_loss_of_ones_own(lake, tmp_path):
     path, domain, table = lake
     keys = {"dataset": "clinic", "lake": str(path), "domain": domain, "output": str(tmp_path / "o"), "private": False}

@@ -3,8 +3,12 @@
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
+
+import pytest
+from seeded_noise import command
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 
@@ -12,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 def test_the_hospitals(shared_data, tmp_path):
     environment = {**os.environ, "DASKRADO_DATA": str(shared_data), "PYTHONPATH": str(ROOT)}
     script = ROOT / "pipelines/reproduce/labels.py"
-    words = [sys.executable, str(script), "--json", "--data", "heart", "--repeats", "2", "--plots", str(tmp_path)]
+    words = command(script, "--json", "--data", "heart", "--repeats", "2", "--plots", str(tmp_path))
     done = subprocess.run(words, capture_output=True, text=True, env=environment, timeout=300, check=True)
     results = json.loads(done.stdout)
     heart, built = results["data"]["heart"], results["homogeneity_fails"]

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import math
 import subprocess
-import sys
 from pathlib import Path
 
+import pytest
 from scipy.optimize import brentq
+from seeded_noise import command
+
+pytestmark = pytest.mark.slow
 
 SCRIPT = Path(__file__).parents[2] / "pipelines" / "reproduce" / "queries_adult.py"
 
@@ -31,7 +34,7 @@ def laplace_scale(epsilon: float) -> float:
 
 def test_errors_on_adult(shared_data: Path) -> None:
     options = ["--json", "--counts", str(QUERIES), "--runs", str(RUNS), "--updates", "10"]
-    done = subprocess.run([sys.executable, str(SCRIPT), *options], capture_output=True, text=True, check=True)
+    done = subprocess.run(command(SCRIPT, *options), capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)
     assert found["rows"] == 45222  # rows of Adult without missing values
     (result,) = found["results"]

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
+
+import pytest
+from seeded_noise import command
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 
 
 def script(name: str, *options: str) -> dict[str, Any]:
     done = subprocess.run(
-        [sys.executable, str(ROOT / "pipelines" / "reproduce" / name), "--json", *options],
+        command(ROOT / "pipelines" / "reproduce" / name, "--json", *options),
         capture_output=True,
         text=True,
         check=True,

@@ -201,6 +201,7 @@ def test_baselines_say_not_private_everywhere(clinic: Clinic, tmp_path: Path, ow
     assert not own_ledger.exists()
 
 
+@pytest.mark.slow
 def test_noise_is_fresh_and_sized_as_declared(clinic: Clinic) -> None:
     path, domain = clinic(3000, 3)
     exact = fit(path, domain, private=False, epsilon=None).release.values["mean"]
@@ -316,6 +317,7 @@ def killed_run(code: str, environment: dict[str, str]) -> int:
     return done.returncode
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("where", "state"), [("daskrado.jobs.base.collect", "reserved"), ("daskrado.privacy.release._publish", "spent")]
 )
@@ -335,6 +337,7 @@ def test_a_killed_run_stays_charged(clinic: Clinic, own_ledger: Path, tmp_path: 
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", ["0", "2"])
 def test_ctrl_c_during_collect_gives_the_grant_back(tmp_path: Path, own_ledger: Path, workers: str) -> None:
     make_lake(tmp_path / "lake", rows=400_000, features=12, partitions=24, seed=1)
@@ -343,7 +346,7 @@ def test_ctrl_c_during_collect_gives_the_grant_back(tmp_path: Path, own_ledger: 
         f"dataset: clinic\nlake: {tmp_path}/lake\ndomain: {tmp_path}/lake.yaml\noutput: {tmp_path}/out\n"
         "protect: {relation: add_remove, unit: one patient}\nbudget: {epsilon: 1.0, delta: 1.0e-6}\n"
         "ledger: {first_limit: {epsilon: 5, delta: 1.0e-5}}\n"
-        "learner: {kind: radoboost}\nstatistic: {kind: balanced_rados, count: 512}\n"
+        "learner: {kind: radoboost}\nstatistic: {kind: balanced_rados, count: 2048}\n"
     )
     command = [
         sys.executable,

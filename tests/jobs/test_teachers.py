@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from click.testing import CliRunner, Result
+from published_text import numbers_in
 
 import daskrado
 from daskrado.cli.main import cli
@@ -104,6 +105,7 @@ def accuracy(model: LinearModel) -> float:
 # --- the command line --------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 2])
 def test_run_publishes_a_student_of_private_answers(folder: Path, tmp_path: Path, workers: int) -> None:
     path = save(tmp_path, content(folder, tmp_path))
@@ -180,12 +182,10 @@ def test_plan_command_compares_mechanisms() -> None:
             )
 
 
-def test_the_shipped_pipeline_plans() -> None:
+def test_the_shipped_pipeline_plans(monkeypatch: pytest.MonkeyPatch) -> None:
     root = Path(__file__).parents[2]
-    job = load_job(root / "pipelines" / "teachers.yaml") if Path.cwd() == root else None
-    if job is None:
-        pytest.skip("pipelines name their files from the project's root")
-    assert any("<- chosen" in line for line in job.plan_lines(None))
+    monkeypatch.chdir(root)
+    assert any("<- chosen" in line for line in load_job(root / "pipelines" / "teachers.yaml").plan_lines(None))
 
 
 # --- Python --------------------
@@ -271,6 +271,7 @@ def test_label_private_learning_asks_about_rows_of_the_lake_itself(folder: Path,
         load_teachers({**wanted, "protect": {"relation": "add_remove", "unit": "x"}})
 
 
+@pytest.mark.slow
 def test_refusals_from_a_private_error_estimate(folder: Path, tmp_path: Path) -> None:
     wanted = content(
         folder,
@@ -346,6 +347,7 @@ def test_a_student_that_fails_on_the_answers_leaves_them_for_another(folder: Pat
         train_student(ObjectFactory(Broken()), plan.pipeline.domain, ("no", "yes"), plan.statement, x, labels, "drop")
 
 
+@pytest.mark.slow
 def test_answers_of_one_class_end_the_run_and_are_kept_for_the_next(folder: Path, tmp_path: Path) -> None:
     rows = pq.read_table(folder / "q.parquet").to_pandas()
     clear = rows[rows.to_numpy() @ np.array([1.5, -2.0, 0.5]) > 2]
@@ -566,7 +568,7 @@ def test_ctrl_c_while_training_gives_the_grant_back(folder: Path, tmp_path: Path
 def test_nothing_private_in_what_is_written(folder: Path, tmp_path: Path) -> None:
     daskrado.run_teachers(content(folder, tmp_path), write=True)
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
-    assert str(ROWS) not in json.dumps(manifest)  # secret under add/remove
+    assert str(ROWS) not in numbers_in(json.dumps(manifest))  # secret under add/remove
     assert not {"votes", "margins", "rows"} & set(manifest)
     columns = pq.read_table(tmp_path / "out" / "answers.parquet").column_names
     assert columns == ["x0", "x1", "x2", "answer", "state"]

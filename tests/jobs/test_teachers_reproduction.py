@@ -3,30 +3,23 @@
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
+
+import pytest
+from seeded_noise import command
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_the_script_prints_one_json_object_on_a_realisable_problem() -> None:
     done = subprocess.run(
-        [
-            *(sys.executable, str(ROOT / "pipelines" / "reproduce" / "teachers.py"), "--json"),
-            *(
-                "--data",
-                "separated",
-                "--rows",
-                "6000",
-                "--teachers",
-                "60",
-                "300",
-                "--queries",
-                "40",
-                "--epsilon",
-                "4",
-            ),
-        ],
+        command(
+            ROOT / "pipelines" / "reproduce" / "teachers.py",
+            *("--json", "--data", "separated", "--rows", "6000", "--teachers", "60", "300"),
+            *("--queries", "40", "--epsilon", "4"),
+        ),
         capture_output=True,
         text=True,
         timeout=300,

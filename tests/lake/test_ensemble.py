@@ -188,6 +188,7 @@ def test_votes_do_not_depend_on_partitions_order_workers_or_waves(
     assert (count(lake, queries, client=client) == wanted).all()
 
 
+@pytest.mark.slow
 def test_votes_survive_the_death_of_a_worker(tmp_path: Path, frame: pd.DataFrame, queries: np.ndarray) -> None:
     plan = course()
     lake = open_lake(write(tmp_path / "lake", frame, 4), plan.domain, ids=True)

@@ -163,6 +163,7 @@ def test_what_is_asked_wrongly_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.slow
 def test_ingestion_from_the_command_line(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("1;north;NA\n2;south;\n3;north;4\n")
     options = ["--no-header", "--names", "n,site,x", "--delimiter", ";", "--missing", "NA", "--by", "site"]
@@ -189,6 +190,7 @@ def test_a_lake_that_is_being_written_is_refused(tmp_path: Path) -> None:
         find_files(tmp_path / "lake")
 
 
+@pytest.mark.slow
 def test_the_shared_data_sets_come_out_as_described(shared_data: Path, tmp_path: Path) -> None:
     """Rows, columns and class counts as their publishers give them."""
     eeg = ingest([str(shared_data / "eeg_eye_state" / "EEG_Eye_State.arff")], str(tmp_path / "eeg"))

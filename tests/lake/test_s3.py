@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
-import urllib.request
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,8 @@ from daskrado.lake.files import find_files, remote, shown
 from daskrado.lake.ingest import Layout, ingest
 from daskrado.ledger.ledger import Ledger
 from daskrado.table.domain import Domain
+
+pytestmark = pytest.mark.slow
 
 Clinic = Callable[..., tuple[Path, Domain]]
 
@@ -71,33 +73,25 @@ class Proxy:
         source.close()  # each end is the source of one pump
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+SERVER = """
+import sys
+from moto.server import ThreadedMotoServer
+server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+server.start()
+print(server.get_host_and_port()[1], flush=True)
+sys.stdin.read()
+"""
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[int]:
-    port = free_port()
-    process = subprocess.Popen(
-        [sys.executable, "-c", "from moto.server import main; main()", "-H", "127.0.0.1", "-p", str(port)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env=os.environ,
-    )
-    try:
-        while True:
-            assert process.poll() is None
-            try:
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/moto-api/", timeout=5).close()
-                break
-            except OSError:
-                continue
-        yield port
-    finally:
-        process.terminate()
-        process.wait(timeout=30)
+    """The port of a server in a process of its own; the system chose it, so that nobody else has it."""
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen([sys.executable, "-c", SERVER], env=os.environ, **pipes) as process:
+        try:
+            yield int(process.stdout.readline())
+        finally:
+            process.kill()
 
 
 @pytest.fixture
@@ -106,7 +100,7 @@ def bucket(server: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Call
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    name = f"b{free_port()}"
+    name = f"b{uuid.uuid4().hex}"
 
     def address(path: str, port: int = server) -> str:
         return f"s3://{name}/{path}?region=us-east-1&scheme=http&endpoint_override=127.0.0.1%3A{port}"

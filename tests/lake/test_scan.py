@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -59,7 +60,8 @@ def lake(tmp_path: Path) -> Path:
     content = frame(300)
     folder = tmp_path / "lake"
     for i, piece in enumerate(np.array_split(np.arange(300), 4)):
-        write(folder / f"part-{i}.parquet", content.iloc[piece], row_group_size=40)
+        path = write(folder / f"part-{i}.parquet", content.iloc[piece], row_group_size=40)
+        os.utime(path, (10**9, 10**9))  # written long ago, so that any clock of a file system shows a change
     (folder / "_SUCCESS").write_text("")
     (folder / ".hidden.parquet").write_text("junk")
     (folder / "_temporary").mkdir()

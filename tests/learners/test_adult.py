@@ -17,6 +17,8 @@ from daskrado.losses.margin import Huber, Logistic
 from daskrado.privacy.perturbation import PublicFacts
 from daskrado.privacy.relations import Relation
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def script(shared_data: Path) -> ModuleType:

@@ -35,6 +35,8 @@ from daskrado.statistics.slopes import SlopeSum
 from daskrado.table.domain import Domain
 from daskrado.table.lattice import Lattice
 
+pytestmark = pytest.mark.slow
+
 Vector = NDArray[np.float64]
 Drawn = list[tuple[Any, NDArray[Any]]]
 

@@ -233,6 +233,7 @@ def test_numbers_go_farther_than_indicators() -> None:
     assert (follower(domain, growth=4.0)(np.ones(domain.width), 1.0) == both).all()
 
 
+@pytest.mark.slow
 def test_a_category_that_is_never_seen_gathers_no_more_noise_than_good_norm_allows() -> None:
     """Its weight is all noise: of standard deviation GOOD_NORM / sqrt(d) at most, however long numbers descend."""
     domain, draw = binned(), np.random.default_rng(3)

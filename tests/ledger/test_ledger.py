@@ -361,6 +361,7 @@ def test_it_is_a_context_manager_and_can_be_pickled(ledger):
 # Many at once
 
 
+@pytest.mark.slow
 def test_fifty_processes_race_for_the_last_of_the_budget(tmp_path):
     ledger = Ledger.open(tmp_path / "ledger.db")
     ledger.set_limit("adult", AR, 1, 0)
@@ -408,6 +409,7 @@ def test_one_grant_spent_by_many_threads_is_spent_once(ledger):
         assert sum(pool.map(attempt, range(20))) == 1
 
 
+@pytest.mark.slow
 def test_many_processes_may_create_the_same_ledger(tmp_path):
     path = tmp_path / "ledger.db"
     script = (

@@ -35,6 +35,7 @@ def test_the_columns_of_releases_without_an_epsilon_of_their_own() -> None:
         assert all(len(values) == len(found.counts) for values in found.theorems.values())
 
 
+@pytest.mark.slow
 def test_columns_are_named_by_what_is_in_them() -> None:
     """The exact curve ends at epsilon 50; from there on the plain sum is that of zCDP."""
     found = odometer([GaussianEvent(1)], 100, 1e-6)

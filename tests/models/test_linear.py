@@ -132,6 +132,7 @@ def test_sql_scores_what_predict_scores_and_gives_null_where_it_refuses(
         assert both_engines(model, row) == [[None], [None]]
 
 
+@pytest.mark.slow
 def test_sql_has_room_for_thousands_of_features() -> None:
     flags = {f"b{i}": {"kind": "boolean"} for i in range(1100)}
     model = small_model({"c": {"kind": "categorical", "values": list(range(3000))}, **flags})

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from daskrado.cli.main import cli
@@ -330,8 +331,9 @@ def test_on_a_cluster_the_same_vector_without_noise(world, two_workers):
 
 
 def test_command_line(world, tmp_path):
-    folder, _, _ = world
-    domain = next(folder.parent.glob("lake*/clinic.yaml"))
+    folder, known, _ = world
+    domain = tmp_path / "domain.yaml"
+    domain.write_text(yaml.safe_dump(known.model_dump(mode="json")))
     run = CliRunner()
 
     def call(*words, code=0):

@@ -26,6 +26,7 @@ def script(shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return module
 
 
+@pytest.mark.slow
 def test_four_hospitals_learn_together_what_one_could_not_alone(script: Any, tmp_path: Path) -> None:
     figures = script.compare(script.heart(), epsilon=1.0, repeats=2)
     assert figures["same_model_as_pooled"]

@@ -578,6 +578,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         server.stop()
 
 
+@pytest.mark.slow
 def test_a_study_over_s3(parties: Parties, bucket: str) -> None:
     parties.box = bucket  # type: ignore[assignment]
     parties.open(private=False)

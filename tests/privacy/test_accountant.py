@@ -420,6 +420,7 @@ events_strategy = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(events_strategy, epsilons, deltas)
 @settings(max_examples=60, deadline=None)
 def test_one_more_event_never_lowers_the_cost(events, extra, delta):
@@ -438,6 +439,7 @@ def test_the_order_of_events_does_not_matter_and_basic_is_never_beaten_upwards(e
         assert result.epsilon <= sum((event.epsilon for event in events), Fraction(0))
 
 
+@pytest.mark.slow
 @given(events_strategy, st.sampled_from([0, 1e-6, 1e-4]), st.sampled_from([1, 3, 10]))
 @settings(max_examples=30, deadline=None)
 def test_what_is_left_fits(events, delta, limit):

@@ -79,6 +79,7 @@ def exact_delta(move: tuple[int, int], scale: float, epsilon: float) -> float:
     return float((law * np.clip(-np.expm1(epsilon - loss), 0, None))[loss > epsilon].sum())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-6), (0.6, 1e-5), (4.0, 1e-6)])
 def test_the_exact_delta_of_a_discrete_vector_keeps_to_the_calibration(epsilon: float, delta: float) -> None:
     """Sensitivity in both coordinates at once: delta is met, and by less than a hundredth, so nothing is wasted."""

@@ -176,6 +176,7 @@ def test_the_joint_release_protects_nobody() -> None:
     assert delta > 0.5
 
 
+@pytest.mark.slow
 def test_integer_features_do_not_save_the_joint_release() -> None:
     draw = np.random.default_rng(1)
     m = 16

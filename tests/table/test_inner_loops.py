@@ -204,6 +204,7 @@ def test_rows_that_compiled_code_does_not_take_are_summed_all_the_same() -> None
     assert loops.signed_sums(values, np.array([0, 9, 1, 9, 5])[::2], 3).tolist() == [[0, 2, -4], [1, 3, -5]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("harm", ["off", "damaged", "full"])
 def test_loops_that_cannot_be_compiled_or_kept_cost_speed_only(harm: str, tmp_path: Path) -> None:
     code = """
