@@ -225,7 +225,7 @@ def open_queries(
     """The engine of a ``queries`` pipeline, for adaptive queries: ``with open_queries(p) as q: q.ask({...})``.
 
     Counts the lake's cells once and charges the whole engine; see ``PrivateQueries`` for what it answers.
-    With a ``journal`` file a later session goes on with the same engine and pays nothing more.
+    With a ``journal`` folder a later session goes on with the same engine and pays nothing more.
     """
     loaded = load_pipeline(QueriesPipeline, pipeline)
     with open_engine(loaded, ledger_path=ledger, progress=progress, journal=journal) as engine:

@@ -6,10 +6,11 @@ guarantee of the rados; here it is the exponential mechanism, with a ledger entr
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
-from daskrado.ledger.ledger import Grant, Ledger
 from daskrado.privacy.noise import exponential_choice
 from daskrado.statistics.base import Summary
 from daskrado.statistics.boosting import MistakeCounts
@@ -23,10 +24,11 @@ def mistakes(thetas: NDArray[np.float64], lattice: Lattice) -> MistakeCounts:
     return MistakeCounts(thetas.shape[1], np.ascontiguousarray(thetas * lattice.step).tobytes())
 
 
-def choose_by_mistakes(counts: Summary, ledger: Ledger, grant: Grant, epsilon: float, rows_per_unit: int) -> int:
+def choose_by_mistakes(counts: Summary, spend: Callable[[], None], epsilon: float, rows_per_unit: int) -> int:
     """The index of a round, P(t) proportional to exp(-epsilon mistakes_t / (2 rows_per_unit)).
 
-    The grant is spent before the draw. A row changes every count by at most 1, so a unit of k rows by at most k.
+    ``spend`` marks the grant as spent, before the draw. A row changes every count by at most 1, so a unit of k rows
+    by at most k.
     """
-    ledger.spend(grant)
+    spend()
     return exponential_choice(-counts.vector.astype(np.float64), epsilon, float(rows_per_unit))

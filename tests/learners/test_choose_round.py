@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -60,7 +61,7 @@ def test_the_choice_has_the_exponential_law_and_is_charged_first(tmp_path: Path,
 
     spending = Spent()
     for _ in range(800):
-        seen[choose_by_mistakes(summary, spending, grant, epsilon, rows_per_unit)] += 1
+        seen[choose_by_mistakes(summary, partial(spending.spend, grant), epsilon, rows_per_unit)] += 1
     weights = np.exp(-epsilon * counts / (2 * rows_per_unit))
     expected = weights / weights.sum() * 800
     assert stats.chisquare([seen[i] for i in range(4)], expected).pvalue > 1e-5
@@ -72,6 +73,6 @@ def test_a_grant_cannot_be_used_twice(tmp_path: Path) -> None:
     ledger, grant = granted(tmp_path / "l.sqlite")
     statistic = mistakes(thetas, LATTICE)
     summary = Summary(statistic, LATTICE, statistic.partial(rows), len(rows.y))
-    choose_by_mistakes(summary, ledger, grant, 0.001, 1)
+    choose_by_mistakes(summary, partial(ledger.spend, grant), 0.001, 1)
     with pytest.raises(Exception, match="already spent"):
-        choose_by_mistakes(summary, ledger, grant, 0.001, 1)
+        choose_by_mistakes(summary, partial(ledger.spend, grant), 0.001, 1)

@@ -40,7 +40,7 @@ class Encoded:
     """A folder of reports beside the output: one draw, kept until it is published."""
 
     def __init__(self, pipeline: LocalPipeline, account: Account, progress: Progress | None) -> None:
-        self.folder = account.beside(pipeline.output)
+        self.folder = account.kept_folder(pipeline.output)
         lake = open_lake(pipeline.lake, pipeline.domain)
         self.grant: Grant = reserved(account, pipeline, lake, pipeline.event(), THEOREM, room=8)
 

@@ -6,6 +6,7 @@ import contextlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,15 +17,15 @@ from pydantic import Field, field_validator, model_validator
 from daskrado.cluster import connect
 from daskrado.engines.queries import Answer, Calibration, PrivateQueries, WeightsPlan
 from daskrado.errors import LedgerError, UsageError
-from daskrado.jobs.measure.base import MeasurePipeline, plan_head, reserved, statement_of, write_pages
+from daskrado.jobs.measure.base import ROLE, MeasurePipeline, plan_head, reserved, statement_of, write_pages
 from daskrado.jobs.measure.synthetic import synthetic_rows
 from daskrado.jobs.page import Section, draw
 from daskrado.jobs.pipeline_job import PipelineJob
 from daskrado.lake.collect import Progress, collect
 from daskrado.lake.scan import Lake, open_lake
 from daskrado.ledger.account import Account, lost
-from daskrado.ledger.answer_journal import read_facts
 from daskrado.ledger.charging import Clock
+from daskrado.ledger.journal import Journal
 from daskrado.ledger.ledger import Grant, Ledger, State
 from daskrado.ledger.opening import open_account
 from daskrado.privacy.accountant import compose
@@ -123,51 +124,60 @@ def open_queries(
 ) -> Iterator[PrivateQueries]:
     """Reserve, count the cells over partitions, spend, and give an engine that answers adaptive queries.
 
-    ``journal`` is a file of what was answered. With one that exists, the engine goes on where it was, on the charge
-    that it had: same lake, same settings, same ledger, or it is refused. Keep it with the ledger: who could put an
-    older copy back could ask again without paying.
+    ``journal`` is a folder for what was answered. With one that exists, the engine goes on where it was, on the
+    charge that it had: same lake, same settings, same ledger, or it is refused. Keep it with the ledger: who could
+    put an older copy back could ask again without paying.
     """
     with (
         open_account("queries", pipeline, overwrite=False, ledger_path=ledger_path, write=False) as account,
-        _engine(pipeline, account, Clock(), progress, None if journal is None else Path(journal)) as (engine, _),
+        contextlib.nullcontext() if journal is None else account.engine_journal(Path(journal), {}) as kept,
+        _engine(pipeline, account, Clock(), progress, kept) as (engine, _),
     ):
         yield engine
 
 
 @contextlib.contextmanager
 def _engine(
-    pipeline: QueriesPipeline, account: Account, clock: Clock, progress: Progress | None, journal: Path | None
+    pipeline: QueriesPipeline, account: Account, clock: Clock, progress: Progress | None, journal: Journal | None
 ) -> Iterator[tuple[PrivateQueries, Grant]]:
-    """The engine and what pays for it. Its own journal holds every draw, so that it goes on after a crash."""
+    """The engine and what pays for it. A journal holds every draw, so that it goes on after a crash."""
     calibration = pipeline.plan().calibrated()
     histogram = Histogram(pipeline.domain.width, calibration.plan.universe)
     with clock("scan"):
         lake = open_lake(pipeline.lake, pipeline.domain)
-    if journal is not None and account.journal is None and journal.exists() and journal.stat().st_size:
-        grant = _earlier_grant(account.ledger, pipeline, calibration, lake, read_facts(journal))
-    else:
+    grant = None if journal is None else _earlier_grant(account, pipeline, calibration, lake, journal)
+    if grant is None:
         grant = reserved(account, pipeline, lake, calibration.event, THEOREM)
+        if journal is not None:
+            journal.granted(ROLE, grant)
     with connect(pipeline.cluster, lake.size) as client, clock("collect"):
         lattice = Lattice(pipeline.domain.norm_bound)
         summary = collect(histogram, lake, pipeline.domain, lattice, client=client, progress=progress)
-    if journal is not None and account.spent(grant) and not (journal.exists() and journal.stat().st_size):
-        raise LedgerError(f"{journal}: is gone, with what was answered; {lost(account.run)}")
+    if journal is not None and account.spent(grant) and not journal.has_lines("answers"):
+        raise LedgerError(f"{journal.place('answers.jsonl')}: is gone, with what was answered; {lost(account.run)}")
     facts = {"dataset": pipeline.dataset, "entry": grant.entry}
-    with PrivateQueries(calibration, summary, journal, facts, lambda: account.spend(grant)) as engine:
+    with PrivateQueries(calibration, summary, journal, facts, partial(account.spend, grant)) as engine:
         yield engine, grant
 
 
 def _earlier_grant(
-    ledger: Ledger, pipeline: QueriesPipeline, calibration: Calibration, lake: Lake, facts: Mapping[str, Any]
-) -> Grant:
-    """The spent charge that a journal goes on with, if it is this lake's and this engine's."""
-    for entry in ledger.entries(pipeline.dataset):
-        same = (entry.event, entry.relation) == (calibration.event, calibration.plan.relation)
-        if entry.id == facts.get("entry") and entry.state is State.SPENT and same:
-            if entry.fingerprint != lake.fingerprint:
-                raise UsageError("journal: the lake has changed since it was charged; start a new journal")
-            return Grant(entry.id, entry.dataset, entry.relation, entry.event, ledger.path, entry.run)
-    raise UsageError(f"journal: the ledger {ledger.path} has no charge that fits it; start a new journal")
+    account: Account, pipeline: QueriesPipeline, calibration: Calibration, lake: Lake, journal: Journal
+) -> Grant | None:
+    """The charge that an engine's own journal goes on with, if it is this lake's and this engine's."""
+    if journal is account.journal or ROLE not in journal.paid:
+        return None
+    number, run = journal.paid[ROLE]
+    entry, wanted = account.entry(number), (run, pipeline.dataset, calibration.plan.relation, calibration.event)
+    if (
+        entry is None
+        or entry.state is State.VOID
+        or (entry.run, entry.dataset, entry.relation, entry.event) != wanted
+    ):
+        ledger = account.ledger.path
+        raise UsageError(f"journal: the ledger {ledger} has no charge that fits it; start a new journal")
+    if entry.fingerprint != lake.fingerprint:
+        raise UsageError("journal: the lake has changed since it was charged; start a new journal")
+    return account.adopt(ROLE, entry)
 
 
 @dataclass(frozen=True)
@@ -211,7 +221,7 @@ def run_queries(
 
 def _answered(pipeline: QueriesPipeline, account: Account, progress: Progress | None) -> QueriesResult:
     clock = Clock()
-    with _engine(pipeline, account, clock, progress, account.place("answers.jsonl")) as (engine, grant):
+    with _engine(pipeline, account, clock, progress, account.journal) as (engine, grant):
         answers, halted_at = engine.given, None
         with clock("answer"):
             for position in range(len(answers), len(pipeline.queries)):

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -226,12 +227,13 @@ class _Making:
         assert plan.item.keep_epsilon is not None
         path, epsilon = learn.build().path(rados.rados), plan.item.keep_epsilon
         thetas = np.vstack([np.zeros_like(rados.rados[:1]), path])  # round 0 is there even if no round was made
-        statistic, units, ledger = mistakes(thetas, plan.lattice), plan.statement.rows_per_unit, self.account.ledger
+        statistic, units = mistakes(thetas, plan.lattice), plan.statement.rows_per_unit
+        spend = partial(self.account.spend_once, choice)
         drawn = self.account.draw(
             _role(plan, "choice"),
             choice,
             lambda: self._gather(statistic, plan),
-            lambda counts: {"round": np.array(choose_by_mistakes(counts, ledger, choice, epsilon, units))},
+            lambda counts: {"round": np.array(choose_by_mistakes(counts, spend, epsilon, units))},
         )
         at = int(drawn["round"])
         details = {"rados": len(rados.rados), "rounds": len(path), "kept_round": at}
