@@ -248,7 +248,7 @@ def open_queries(
     """The engine of a ``queries`` pipeline, for adaptive queries: ``with open_queries(p) as q: q.ask({...})``.
 
     Counts the lake's cells once and charges the whole engine; see ``PrivateQueries`` for what it answers.
-    With a ``journal`` file a later session goes on with the same engine and pays nothing more.
+    With a ``journal`` folder a later session goes on with the same engine and pays nothing more.
     """
     return open_engine(load_kind(QueriesJob, pipeline), ledger=ledger, journal=journal, progress=progress)
 

@@ -10,7 +10,6 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 
 from daskrado.engines.sparse_vector import Engine, SparseVector, largest_fraction
 from daskrado.errors import UsageError
+from daskrado.ledger.journal import Journal
 from daskrado.privacy.accountant import (
     ApproximateEvent,
     Event,
@@ -34,6 +34,7 @@ from daskrado.privacy.vote_laws import gaussian_above, laplace_above, least
 from daskrado.statistics.votes import Counts, distance, leaders, published_distance
 
 REFUSED = -1
+INSTANCES = "instances"  # the lines of a journal that keep a sparse vector's thresholds
 _MANY = 20_000
 MAX_QUERIES = 10_000_000
 Name = Literal["stability", "sparse_vector", "gaussian"]
@@ -112,7 +113,7 @@ class Answering(ABC):
         return least(lambda margin: self.chance(margin) >= wanted, 1 << 40)
 
     def close(self) -> None:
-        """Let go of files; most mechanisms hold none."""
+        """Release files; most mechanisms hold none."""
         return
 
 
@@ -198,7 +199,7 @@ class SparseVotes(Answering):
     name: ClassVar[Name] = "sparse_vector"
     theorem = "distance to instability with sparse vector (Bassily, Thakkar and Thakurta 2018), repaired"
 
-    def __init__(self, terms: Terms, journal: Path | None = None) -> None:
+    def __init__(self, terms: Terms, journal: Journal | None = None) -> None:
         super().__init__(terms)
         half = Fraction(exact_delta(terms.delta), 2)
         if terms.published:
@@ -251,7 +252,7 @@ class SparseVotes(Answering):
     @property
     def _engine(self) -> Engine:
         if self._open is None:
-            self._open = Engine(self.plan, self.threshold, "below", self._journal)
+            self._open = Engine(self.plan, self.threshold, "below", self._journal, name=INSTANCES)
         return self._open
 
     def close(self) -> None:
@@ -303,7 +304,7 @@ class GaussianVotes(Answering):
         return leaders(discrete_gaussian(counts, self.scale / math.sqrt(2)))
 
 
-def answering(name: Name, terms: Terms, journal: Path | None = None) -> Answering:
+def answering(name: Name, terms: Terms, journal: Journal | None = None) -> Answering:
     """A calibrated mechanism by its name in a pipeline; ``journal`` keeps the sparse vector's instances."""
     if name == "sparse_vector":
         return SparseVotes(terms, journal)

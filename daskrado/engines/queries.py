@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -14,7 +13,8 @@ from numpy.typing import NDArray
 
 from daskrado.engines.sparse_vector import Engine, SparseVector, largest_fraction
 from daskrado.errors import LedgerError, UsageError
-from daskrado.ledger.answer_journal import Closable
+from daskrado.ledger.journal import Journal
+from daskrado.ledger.lines import Closable
 from daskrado.privacy.accountant import (
     Event,
     PureEvent,
@@ -137,17 +137,18 @@ class Answer:
 class PrivateQueries(Closable):
     """The interactive engine. It holds a private histogram; everything that it returns is released.
 
-    A ``journal`` file keeps updates, so that a restarted session goes on with the same public histogram and pays for
-    nothing twice but the interrupted instance. ``charge`` is called once the journal is on disk, before any draw.
+    A ``journal`` keeps updates, so that a restarted session goes on with the same public histogram and pays for
+    nothing twice but the interrupted instance. ``spend`` marks the grant as spent: it is called once the journal is
+    on disk, before any draw.
     """
 
     def __init__(
         self,
         calibration: Calibration,
         summary: Summary,
-        journal: str | Path | None = None,
+        journal: Journal | None = None,
         facts: Mapping[str, Any] | None = None,
-        charge: Callable[[], None] | None = None,
+        spend: Callable[[], None] | None = None,
     ) -> None:
         plan = calibration.plan
         if not isinstance(summary.statistic, Histogram) or summary.statistic.universe != plan.universe:
@@ -161,15 +162,15 @@ class PrivateQueries(Closable):
             **(facts or {}),
         }
         self._engine = Engine(calibration.finder, calibration.threshold, "above", journal, settings)
-        if charge is not None:
+        if spend is not None:
             try:
-                charge()
+                spend()
             except BaseException:
                 self._engine.close()
                 raise
         self._weights: NDArray[np.float64] = np.full(plan.universe.shape, 1.0 / plan.universe.size)
         self._measured: list[tuple[Cells, int]] = []
-        self.rows = self._rows(summary.rows)
+        self.rows = self._release_row_count(summary.rows)
         self.asked = len(self._engine.answered)
         for note in self._engine.notes:
             if "count" in note:
@@ -182,7 +183,7 @@ class PrivateQueries(Closable):
         raise TypeError("a query engine holds a private histogram and is never written or sent")
 
     def close(self) -> None:
-        """Forget the private histogram and let go of the journal. What was released stays."""
+        """Forget the private histogram and release the journal's file. What was released stays."""
         self._counts = None
         self._engine.close()
 
@@ -258,7 +259,7 @@ class PrivateQueries(Closable):
             self._weights[chosen] *= goal / share * ((1 - share) / (1 - goal))
             self._weights /= self._weights.sum()
 
-    def _rows(self, rows: int) -> int:
+    def _release_row_count(self, rows: int) -> int:
         """The public number of rows: as it is, or with noise where the relation keeps it secret (once: see notes)."""
         event = self.calibration.plan.count_event
         if event is None:

@@ -1,7 +1,7 @@
 """The sparse-vector engine: any number of threshold questions on private integers; only rare answers are paid for.
 
 One engine for one data set. ``SparseVector`` holds the public facts (cost, noise, tails), ``Engine`` answers, and
-``answer_journal.Journal`` keeps what was answered and what was paid, so that a crash never makes anything free.
+``Instances`` keeps in a journal what was answered and what was paid, so that a crash never makes anything free.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
+from daskrado.engines.instances import Instances
 from daskrado.errors import UsageError
-from daskrado.ledger.answer_journal import Closable, Journal
+from daskrado.ledger.journal import Journal
+from daskrado.ledger.lines import Closable
 from daskrado.privacy.accountant import (
     Amount,
     Event,
@@ -162,9 +163,9 @@ class Engine(Closable):
     """Answers "is this value above the threshold?" until the last instance has given its rare answer.
 
     ``rare`` says which answer is paid for. Answers are public; values, noise and thresholds are not and are never
-    shown, pickled or written. With a ``journal`` file the answers survive a crash: what was answered is replayed in
-    ``answered``, and an instance that was interrupted counts as used, because its threshold is gone. ``facts`` are
-    more public settings that a journal must match.
+    shown, pickled or written. With a ``journal`` the answers survive a crash, in its lines called ``name``: what was
+    answered is replayed in ``answered``, and an instance that was interrupted counts as used, because its threshold
+    is gone. ``facts`` are more public settings that a journal must match.
     """
 
     def __init__(
@@ -172,15 +173,16 @@ class Engine(Closable):
         plan: SparseVector,
         threshold: int,
         rare: Rare,
-        journal: str | Path | None = None,
+        journal: Journal | None = None,
         facts: Mapping[str, Any] | None = None,
+        name: str = "answers",
     ) -> None:
         if rare not in ("above", "below"):
             raise UsageError(f"the rare answer is 'above' or 'below', got {rare!r}")
         self.plan = plan
         self.threshold = int(threshold)
         self.rare: Rare = rare
-        facts = {
+        settings = {
             "epsilon": decimal_text(plan.epsilon),
             "instances": plan.instances,
             "sensitivity": plan.sensitivity,
@@ -189,7 +191,7 @@ class Engine(Closable):
             "rare": rare,
             **(facts or {}),
         }
-        self._journal = Journal(journal, facts)
+        self._kept = Instances(journal, name, settings)
         self._noisy_threshold: int | None = None
 
     def __repr__(self) -> str:
@@ -199,14 +201,14 @@ class Engine(Closable):
         raise TypeError("a sparse-vector engine holds a secret threshold and is never written or sent")
 
     def close(self) -> None:
-        """Let another process open the journal. The open instance is lost, and stays paid for."""
+        """Forget the threshold. The open instance is lost, and stays paid for."""
         self._noisy_threshold = None
-        self._journal.close()
+        self._kept.close()
 
     @property
     def used(self) -> int:
         """Instances opened so far: what was paid."""
-        return self._journal.opened
+        return self._kept.opened
 
     @property
     def halted(self) -> bool:
@@ -216,16 +218,16 @@ class Engine(Closable):
     @property
     def answered(self) -> NDArray[np.bool_]:
         """Every answer so far (true: above), also those from before a restart."""
-        return self._journal.answers
+        return self._kept.answers
 
     @property
     def notes(self) -> list[Any]:
         """Public values kept in the journal with :meth:`note`, in order."""
-        return list(self._journal.notes)
+        return list(self._kept.notes)
 
     def note(self, value: Any) -> None:
         """Keep a public value in the journal, for a restart."""
-        self._journal.note(value)
+        self._kept.note(value)
 
     def ask(self, values: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Answer values in order; true means above. Fewer answers than values mean that the engine halted.
@@ -246,12 +248,12 @@ class Engine(Closable):
                 above = above[: hits[0] + 1]
                 self._noisy_threshold = None  # this instance ends here
             answers = np.concatenate([answers, above])
-        self._journal.answer(answers)
+        self._kept.answer(answers)
         return answers
 
     def _draw_threshold(self) -> int:
         if self._noisy_threshold is None:
-            self._journal.open_instance()
+            self._kept.open_instance()
             start = np.array([self.threshold], dtype=np.int64)
             self._noisy_threshold = int(discrete_laplace(start, self.plan.threshold_scale)[0])
         return self._noisy_threshold

@@ -1,89 +1,93 @@
-"""Which engine of a data set comes after which: the next one is let in once the first cannot answer any more."""
+"""Which engine of a data set comes after which: a new one may open only when the previous one is exhausted."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from daskrado.errors import UsageError
-from daskrado.ledger.answer_journal import Journal, sync_folder
+from daskrado.engines.answers import INSTANCES
+from daskrado.errors import LedgerError, UsageError
+from daskrado.ledger.journal import Journal
+from daskrado.ledger.journal_folder import OLDER, InUseError
 from daskrado.ledger.ledger import LedgerEntry, State
+from daskrado.ledger.lines import different
 from daskrado.privacy.relations import Relation
 
+ANSWERS = "answers"  # the lines of a journal that keep what a vote engine was asked and has answered
+Notes = Sequence[Mapping[str, Any]]
 
-def engine_path(ledger: Path, dataset: str, relation: Relation) -> Path:
+
+def engine_folder(ledger: Path, dataset: str, relation: Relation) -> Path:
     """Where the one engine of a data set and relation lives: beside the ledger that pays for it."""
-    return ledger.with_name(f"{ledger.name}.engines") / f"{dataset}.{relation}.jsonl"
+    return ledger.with_name(f"{ledger.name}.engines") / f"{dataset}.{relation}"
 
 
-def state_path(path: Path) -> Path:
-    """Where an engine's mechanism keeps public state of its own."""
-    return path.with_suffix(".instances")
-
-
-def swallowed(notes: Sequence[Mapping[str, Any]]) -> int:
+def swallowed(notes: Notes) -> int:
     """How many queries were paid for and lost their answers to a crash."""
     done = sum(int(note.get("done", len(note["answers"]))) for note in notes if "answers" in note)
     return max(0, queries_asked(notes) - done)
 
 
-def queries_asked(notes: Sequence[Mapping[str, Any]]) -> int:
+def queries_asked(notes: Notes) -> int:
     """How many queries were paid for."""
     return sum(int(note.get("asked", 0)) for note in notes)
 
 
-def make_way(path: Path, entries: Sequence[LedgerEntry], fingerprint: str, facts: Mapping[str, Any]) -> None:
-    """Refuse a second engine with other settings while the first can answer; else keep that under another name.
+def move_exhausted(
+    folder: Path, entries: Sequence[LedgerEntry], fingerprint: str, settings: Mapping[str, Any]
+) -> None:
+    """Refuse a second engine with other settings while the first can answer; else move that one to another name.
 
     ``entries`` are the ledger's for the data set, ``fingerprint`` is that of its present lake. The next engine is
     charged for itself, so this is no question of privacy: it spares the owner a second debit by mistake.
     """
-    if not path.exists():
+    older = folder.with_name(f"{folder.name}.jsonl")
+    if older.exists():
+        raise LedgerError(f"{older}: is an engine of an older version: {OLDER}")
+    if not (folder / "run.json").exists():
         return
     try:
-        known = json.loads(path.read_bytes().split(b"\n", 1)[0])["facts"]
-    except (ValueError, KeyError, TypeError):
-        return  # Journal says what is wrong with the file
-    if known == facts:
-        return
-    with Journal(path, known) as journal:  # locked: nobody answers from it meanwhile
-        if not (_over(journal.notes, state_path(path)) or _orphaned(journal.notes, entries, fingerprint)):
-            different = sorted(k for k in {*known, *facts} if known.get(k) != facts.get(k))
-            dataset, relation = path.stem.rsplit(".", 1)
+        journal = Journal.take(folder)  # locked: nobody answers from it meanwhile
+    except InUseError:
+        raise UsageError(f"{folder}: another process is answering from this journal") from None
+    with journal:
+        known = journal.content["settings"]
+        if known == settings:
+            return
+        if not (_is_exhausted(journal) or _is_orphaned(journal, entries, fingerprint)):
+            dataset, relation = folder.name.rsplit(".", 1)
             raise UsageError(
-                f"data set {dataset!r} already has an engine under {relation} with another {', '.join(different)}; "
-                "a second one on the same data and budget is refused: ask that one, or wait until it has given its "
-                f"last answer ({path})"
+                f"data set {dataset!r} already has an engine under {relation} with another "
+                f"{', '.join(different(known, settings))}; a second one on the same data and budget is refused: ask "
+                f"that one, or wait until it has given its last answer ({folder})"
             )
         number = 1
-        while (kept := path.with_suffix(f".{number}.done")).exists():
+        while (kept := folder.with_name(f"{folder.name}.{number}.done")).exists():
             number += 1
-        path.rename(kept)
-        if state_path(path).exists():
-            state_path(path).rename(kept.with_suffix(".instances"))
-        sync_folder(path.parent)
+        journal.move(kept)
 
 
-def _over(notes: Sequence[Mapping[str, Any]], state: Path) -> bool:
+def _is_exhausted(journal: Journal) -> bool:
     """Whether an engine cannot answer any more, or a crash took answers that it would have to give again."""
-    if not notes or any("finished" in note for note in notes) or swallowed(notes):
-        return True  # without a note it was never paid for
+    notes: Notes = journal.lines(ANSWERS, {}).entries
+    if not journal.grants or any("finished" in note for note in notes) or swallowed(notes):
+        return True  # without a grant it was never paid for
     asked = queries_asked(notes)
     terms = next((note["terms"] for note in notes if "terms" in note), None)
     if terms is None:
         return False
     if terms["instances"] is None:
         return bool(asked >= terms["queries"])
-    if not state.exists():
+    if not journal.has_lines(INSTANCES):
         return asked > 0  # such an engine is not opened again
-    opened = sum(line.startswith(b'{"open"') for line in state.read_bytes().splitlines())
-    return bool(asked >= terms["queries"] or opened >= terms["instances"])
+    opened = journal.place(f"{INSTANCES}.jsonl").read_bytes().splitlines()
+    used = sum(line.startswith(b'{"open"') for line in opened)
+    return bool(asked >= terms["queries"] or used >= terms["instances"])
 
 
-def _orphaned(notes: Sequence[Mapping[str, Any]], entries: Sequence[LedgerEntry], fingerprint: str) -> bool:
-    """Whether what pays for an engine was given back, or was for another lake."""
-    grants = [note["grants"][1] for note in notes if note.get("grants", [None])[0] == "answers"]
-    entry = next((entry for entry in entries if grants and entry.id == grants[-1]), None)
+def _is_orphaned(journal: Journal, entries: Sequence[LedgerEntry], fingerprint: str) -> bool:
+    """Whether what pays for an engine was voided, or was for another lake."""
+    paid = journal.grants.get("answers")
+    entry = next((entry for entry in entries if entry.id == paid), None)
     return entry is not None and (entry.state is State.VOID or entry.fingerprint not in (None, fingerprint))

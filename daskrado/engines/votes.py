@@ -9,106 +9,82 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from daskrado.engines.answers import REFUSED, Answering
-from daskrado.engines.succession import engine_path, make_way, queries_asked, state_path, swallowed
+from daskrado.engines.answers import INSTANCES, REFUSED, Answering
+from daskrado.engines.succession import ANSWERS, engine_folder, move_exhausted, queries_asked, swallowed
 from daskrado.errors import DataError, LedgerError, UsageError
-from daskrado.ledger.answer_journal import Journal
-from daskrado.ledger.ledger import Grant, Ledger, State
+from daskrado.ledger.account import Account
+from daskrado.ledger.journal import Journal
+from daskrado.ledger.ledger import Grant, State
 from daskrado.privacy.accountant import Event, PureEvent
 from daskrado.privacy.noise import discrete_laplace
 from daskrado.privacy.relations import Relation
 from daskrado.statistics.votes import Votes
 
 UNANSWERED = -2  # the engine stopped before it came to this query
-BATCH = 1024  # queries between two writes of the journal
+BATCH = 1024  # queries between two lines of the journal
 NEXT_ENGINE = "open the next engine (answers.engine)"
 
 
 @dataclass(frozen=True)
-class Owner:
-    """On whose budget an engine runs.
+class EngineFacts:
+    """Public facts of an engine: whose budget it uses, by which theorem, for which lake, with which settings."""
 
-    ``drawing`` is entered around a draw that nothing could repeat if it were lost, so that a run can remember it.
-    """
-
-    ledger: Ledger
     dataset: str
     relation: Relation
     theorem: str
     fingerprint: str
-    run: str
-    drawing: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
-
-    def reserve(self, event: Event) -> Grant:
-        """Debit the ledger."""
-        return self.ledger.reserve(
-            self.dataset, self.relation, event, theorem=self.theorem, run=self.run, fingerprint=self.fingerprint
-        )
+    settings: Mapping[str, Any]
 
 
 class VoteEngine:
     """Adaptive queries, each answered once; stops after the last query or refusal it was granted."""
 
-    def __init__(self, owner: Owner, journal: Journal, path: Path, event: Event) -> None:
-        self.path = path
-        self._owner = owner
-        self._journal = journal
-        self._asked = queries_asked(journal.notes)
+    def __init__(self, account: Account, journal: Journal, facts: EngineFacts, event: Event) -> None:
+        self.account = account
+        self.journal = journal
+        self._facts = facts
+        self._lines = journal.lines(ANSWERS, {})
+        self._notes: list[dict[str, Any]] = self._lines.entries
+        if not all(isinstance(note, dict) for note in self._notes):
+            raise self._lines.damaged()
+        self._asked = queries_asked(self._notes)
         self._answers: dict[str, int] = {}
-        for note in journal.notes:
+        for note in self._notes:
             self._answers |= note.get("answers", {})
         self._answering: Answering | None = None
-        self._new: list[Grant] = []
         self._grant = self._granted("answers", event)
 
     def __repr__(self) -> str:
         return f"<VoteEngine: {self._asked} queries asked>"
 
     @property
-    def ledger(self) -> Ledger:
-        """Where it is paid for."""
-        return self._owner.ledger
-
-    @property
-    def run(self) -> str:
-        """The run that opened or resumed it."""
-        return self._owner.run
-
-    @property
     def grant(self) -> Grant:
         """What pays for the answers."""
         return self._grant
-
-    @property
-    def state_path(self) -> Path:
-        """Where a mechanism may keep public state of its own."""
-        return state_path(self.path)
 
     def use(self, answering: Answering) -> None:
         """Answer by this mechanism, which must cost what was reserved."""
         if answering.event != self._grant.event:
             raise ValueError("the grant was reserved for another event than this mechanism's")
-        there = self.state_path.exists() and self.state_path.stat().st_size > 0
+        there = self.journal.has_lines(INSTANCES)
         self._answering = answering
         if answering.instances is not None and self._asked:
-            paid = max(note.get("used", 0) for note in self._journal.notes)
+            paid = max(note.get("used", 0) for note in self._notes)
             if not there or answering.used < paid:
                 raise LedgerError(
-                    f"{self.state_path}: is gone or older than the engine, whose thresholds it counts; "
-                    f"restore it, or {NEXT_ENGINE}"
+                    f"{self.journal.place(INSTANCES)}.jsonl: is gone or older than the engine, whose thresholds it "
+                    f"counts; restore it, or {NEXT_ENGINE}"
                 )
-        if not any("terms" in note for note in self._journal.notes):
+        if not any("terms" in note for note in self._notes):
             terms = {"queries": answering.terms.queries, "instances": answering.instances}
-            self._journal.note({"terms": terms})
+            self._lines.append({"terms": terms})
         self._finish(self.left)
 
     @property
@@ -175,9 +151,9 @@ class VoteEngine:
             if digest not in self._answers:
                 places.setdefault(digest, at)
         if places and len(places) > self.left:
-            if lost := swallowed(self._journal.notes):
+            if lost := swallowed(self._notes):
                 raise LedgerError(
-                    f"the engine of {self._owner.dataset!r} was cut off between spending on {lost} queries and "
+                    f"the engine of {self._facts.dataset!r} was cut off between spending on {lost} queries and "
                     f"keeping their answers: noise is never drawn twice, so they stay paid for, and {self.left} new "
                     f"queries are left for {len(places)}; {NEXT_ENGINE} for the rest"
                 )
@@ -185,7 +161,7 @@ class VoteEngine:
             if self.answering.halted:
                 why = f": its {self.answering.instances} thresholds are used up (each session and refusal costs one)"
             raise UsageError(
-                f"{len(places)} new queries, but the engine of {self._owner.dataset!r} has {self.left} left of "
+                f"{len(places)} new queries, but the engine of {self._facts.dataset!r} has {self.left} left of "
                 f"{self.answering.terms.queries}{why}; ask fewer, or open the next engine (answers.engine) with more"
             )
         return places
@@ -199,9 +175,9 @@ class VoteEngine:
         before ``asked`` has drawn nothing and costs no query; what ends after it leaves the batch paid for.
         """
         votes = vote(np.array([places[name] for name in batch], dtype=np.int64))
-        self._spend(self._grant)
-        with self._owner.drawing() if self._last_chance(len(batch), wanted) else contextlib.nullcontext():
-            self._journal.note({"asked": len(batch), **self._used()})
+        self.account.spend(self._grant)
+        with self.account.marked("answers") if self._last_chance(len(batch), wanted) else contextlib.nullcontext():
+            self._lines.append({"asked": len(batch), **self._used()})
             self._asked += len(batch)
             labels = self.answering.release(votes.counts)
             self._keep({name: int(label) for name, label in zip(batch, labels, strict=False)}, len(batch))
@@ -213,18 +189,18 @@ class VoteEngine:
         return later < wanted or (thresholds is not None and thresholds <= 1)
 
     def _keep(self, given: dict[str, int], done: int) -> None:
-        self._journal.note({"answers": given, "done": done, **self._used()})
+        self._lines.append({"answers": given, "done": done, **self._used()})
         self._answers |= given
 
     def _used(self) -> dict[str, int]:
         return {} if self.answering.instances is None else {"used": self.answering.used}
 
     def _finish(self, left: int) -> None:
-        if left == 0 and not any("finished" in note for note in self._journal.notes):
-            self._journal.note({"finished": True})
+        if left == 0 and not any("finished" in note for note in self._notes):
+            self._lines.append({"finished": True})
 
     def close(self) -> None:
-        """Let go of the mechanism; note whether a later session could still ask."""
+        """Close the mechanism; note whether a later session could still ask."""
         if self._answering is not None:
             with contextlib.suppress(OSError, LedgerError):  # the next one to open it notes it, too
                 self._finish(self.left_afterwards)
@@ -233,7 +209,7 @@ class VoteEngine:
     @property
     def released_error(self) -> float | None:
         """The teachers' error, if it was released before."""
-        return next((float(note["error_rate"]) for note in self._journal.notes if "error_rate" in note), None)
+        return next((float(note["error_rate"]) for note in self._notes if "error_rate" in note), None)
 
     def error_rate(self, measure: Callable[[], int], unit: int, teachers: int, changed: int, epsilon: float) -> float:
         """The teachers' mean error, released once with discrete Laplace noise and kept.
@@ -252,11 +228,11 @@ class VoteEngine:
         event = PureEvent(epsilon)
         grant = self._granted("error_rate", event, renew=True)
         total = measure()
-        self._spend(grant)
+        self.account.spend_once(grant)
         scale = float(2 * changed * unit / Fraction(event.epsilon)) * (1 + 1e-12)
         noisy = int(discrete_laplace(np.array([total], dtype=np.int64), scale)[0])
         rate = min(1.0, max(0.0, noisy / (unit * teachers)))
-        self._journal.note({"error_rate": rate})
+        self._lines.append({"error_rate": rate})
         return rate
 
     def reserve_error_rate(self, epsilon: float) -> None:
@@ -264,78 +240,59 @@ class VoteEngine:
         if self.released_error is None:
             self._granted("error_rate", PureEvent(epsilon), renew=True)
 
-    def void(self) -> bool:
-        """Give back what this process reserved, if nothing was drawn; says whether nothing is left of the engine."""
-        if any("asked" in note or "error_rate" in note for note in self._journal.notes):
-            return False
-        for grant in self._new:
-            with contextlib.suppress(LedgerError):  # spent, or out of reach: it stays charged
-                self._owner.ledger.void(grant)
-        try:
-            states = {entry.id: entry.state for entry in self._owner.ledger.entries(self._owner.dataset)}
-        except LedgerError:  # busy or out of reach: the grant may be charged, so the engine stays
-            return False
-        mine = [note["grants"][1] for note in self._journal.notes if "grants" in note]
-        return all(states.get(entry) is State.VOID for entry in mine)
-
     def _granted(self, role: str, event: Event, *, renew: bool = False) -> Grant:
-        """The engine's grant for a role: the one in its journal, checked against the ledger, or a new one."""
-        entries = {entry.id: entry for entry in self._owner.ledger.entries(self._owner.dataset)}
-        for note in reversed(self._journal.notes):
-            if note.get("grants", [None])[0] != role:
-                continue
-            _, number, run = note["grants"]
-            entry = entries.get(number)
-            if entry is None or (entry.run, entry.event) != (run, event):
-                raise LedgerError(
-                    f"the engine {self.path} was paid for by entry {number} of a ledger that is not the present "
-                    f"{self._owner.ledger.path}; restore that one"
-                )
-            if entry.state is State.VOID or (renew and entry.state is State.SPENT):
-                break  # given back, or spent on a draw that a crash swallowed
-            if entry.fingerprint not in (None, self._owner.fingerprint):
-                raise DataError(
-                    f"the lake of data set {self._owner.dataset!r} is not the one whose engine was paid for by entry "
-                    f"{number} of {self._owner.ledger.path}; restore that lake, or {NEXT_ENGINE}"
-                )
-            return Grant(entry.id, entry.dataset, entry.relation, entry.event, self._owner.ledger.path, entry.run)
-        grant = self._owner.reserve(event)
-        self._new.append(grant)
-        self._journal.note({"grants": [role, grant.entry, grant.run]})
+        """The engine's grant for a role: the one in its journal, checked against the ledger, or a new one.
+
+        ``renew``: a grant that was spent on a draw that a crash swallowed is followed by a new one.
+        """
+        grant = self._earlier(role, event, renew)
+        if grant is None:
+            grant = self.account.reserve(
+                role,
+                self._facts.dataset,
+                self._facts.relation,
+                event,
+                theorem=self._facts.theorem,
+                fingerprint=self._facts.fingerprint,
+                unspent=True,
+            )
+            self.journal.granted(role, grant)
         return grant
 
-    def _spend(self, grant: Grant) -> None:
-        for entry in self._owner.ledger.entries(self._owner.dataset):
-            if entry.id == grant.entry and entry.state is State.SPENT:
-                return
-        self._owner.ledger.spend(grant)
+    def _earlier(self, role: str, event: Event, renew: bool) -> Grant | None:
+        if role not in self.journal.paid:
+            return None
+        number, run = self.journal.paid[role]
+        entry, ledger = self.account.entry(number), self.account.ledger.path
+        if entry is None or (entry.run, entry.event) != (run, event):
+            raise LedgerError(
+                f"the engine {self.journal.folder} was paid for by entry {number} of a ledger that is not the "
+                f"present {ledger}; restore that one"
+            )
+        if entry.state is State.VOID or (renew and entry.state is State.SPENT):
+            return None
+        if entry.fingerprint not in (None, self._facts.fingerprint):
+            raise DataError(
+                f"the lake of data set {self._facts.dataset!r} is not the one whose engine was paid for by entry "
+                f"{number} of {ledger}; restore that lake, or {NEXT_ENGINE}"
+            )
+        return self.account.adopt(role, entry)
 
 
 @contextlib.contextmanager
-def open_engine(owner: Owner, facts: Mapping[str, Any], event: Event) -> Iterator[VoteEngine]:
+def open_engine(account: Account, facts: EngineFacts, event: Event) -> Iterator[VoteEngine]:
     """The engine of a data set, new or resumed.
 
-    ``facts`` are its public settings: an engine with others on the same data set, relation and ledger is refused
-    while the first can still answer. A new engine debits the ledger by ``event`` before anything is read; if it
-    fails before the first noise is drawn, the grant is given back.
+    An engine with other settings on the same data set, relation and ledger is refused while the first can still
+    answer. A new engine debits the ledger by ``event`` before anything is read; if it fails before the first noise is
+    drawn, the grant is voided.
     """
-    path = engine_path(owner.ledger.path, owner.dataset, owner.relation)
-    path.parent.mkdir(mode=0o700, exist_ok=True)
-    plain = json.loads(json.dumps(dict(facts)))
-    make_way(path, owner.ledger.entries(owner.dataset), owner.fingerprint, plain)
-    journal = Journal(path, plain)
-    engine: VoteEngine | None = None
-    gone = False
-    try:
-        engine = VoteEngine(owner, journal, path, event)
-        yield engine
-    except BaseException:
-        gone = engine.void() if engine is not None else not journal.notes
-        raise
-    finally:
-        if engine is not None:
+    folder = engine_folder(account.ledger.path, facts.dataset, facts.relation)
+    settings = json.loads(json.dumps(dict(facts.settings)))
+    move_exhausted(folder, account.ledger.entries(facts.dataset), facts.fingerprint, settings)
+    with account.engine_journal(folder, {"settings": settings}) as journal:
+        engine = VoteEngine(account, journal, facts, event)
+        try:
+            yield engine
+        finally:
             engine.close()
-        if gone:
-            path.unlink(missing_ok=True)
-            state_path(path).unlink(missing_ok=True)
-        journal.close()

@@ -156,7 +156,7 @@ class LocalJob(PrivateJob):
 
     def _encoded(self, run: Run) -> tuple[Path, int]:
         """A folder of reports beside the output, and their number: one draw, kept until it is published."""
-        folder = run.account.beside(self.output)
+        folder = run.account.kept_folder(self.output)
         with run.clock("encode"):
             drawn = run.draw(ROLE, lambda: check_rows(self.domain, run.lake), lambda _: self._written(run, folder))
         if not folder.is_dir():

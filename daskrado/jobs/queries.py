@@ -22,7 +22,7 @@ from daskrado.jobs.base import Address, Charge, Line, Outcome, PrivateJob, Run, 
 from daskrado.jobs.report import Section, draw
 from daskrado.lake.collect import Progress
 from daskrado.ledger.account import lost
-from daskrado.ledger.answer_journal import read_facts
+from daskrado.ledger.journal import Journal
 from daskrado.ledger.ledger import Grant, State
 from daskrado.models.synthetic_rows import synthetic_rows
 from daskrado.privacy.statement import PrivacyStatement
@@ -173,42 +173,55 @@ class QueriesJob(PrivateJob):
         yield "noise", f"on an update's answer: standard deviation {facts['update_answer_std']:,.1f} rows"
 
     @contextlib.contextmanager
-    def engine(self, run: Run, journal: Path | None) -> Iterator[PrivateQueries]:
+    def engine(self, run: Run, journal: Journal | None) -> Iterator[PrivateQueries]:
         """Reserve, count the cells over partitions, spend, and give the engine.
 
-        Its journal holds every draw, so that it goes on after a crash.
+        A journal holds every draw, so that it goes on after a crash.
         """
         calibration = self.calibration
         histogram = Histogram(self.domain.width, calibration.plan.universe)
-        if journal is not None and run.account.journal is None and _holds_answers(journal):
-            run.grants[ROLE] = self._earlier_grant(run, read_facts(journal))
+        earlier = None if journal is None else self._earlier_grant(run, journal)
+        if earlier is not None:
+            run.grants[ROLE] = earlier
         else:
             run.reserve()
+            if journal is not None:
+                journal.granted(ROLE, run.grants[ROLE])
         grant = run.grants[ROLE]
         with run.clock("collect"):
             summary = run.collect(histogram, Lattice(self.domain.norm_bound))
-        if journal is not None and run.account.spent(grant) and not _holds_answers(journal):
-            raise LedgerError(f"{journal}: is gone, with what was answered; {lost(run.account.run)}")
+        if journal is not None and run.account.spent(grant) and not journal.has_lines("answers"):
+            gone = f"{journal.place('answers.jsonl')}: is gone, with what was answered"
+            raise LedgerError(f"{gone}; {lost(run.account.run)}")
         facts = {"dataset": self.dataset, "entry": grant.entry}
         with PrivateQueries(calibration, summary, journal, facts, partial(run.account.spend, grant)) as engine:
             yield engine
 
-    def _earlier_grant(self, run: Run, facts: Mapping[str, Any]) -> Grant:
-        """The spent charge that a journal goes on with, if it is this lake's and this engine's."""
-        ledger, wanted = run.account.ledger, (self.calibration.event, self.calibration.plan.relation)
-        for entry in ledger.entries(self.dataset):
-            same = entry.id == facts.get("entry") and (entry.event, entry.relation) == wanted
-            if same and entry.state is State.SPENT:
-                if entry.fingerprint != run.lake.fingerprint:
-                    raise UsageError("journal: the lake has changed since it was charged; start a new journal")
-                return Grant(entry.id, entry.dataset, entry.relation, entry.event, ledger.path, entry.run)
-        raise UsageError(f"journal: the ledger {ledger.path} has no charge that fits it; start a new journal")
+    def _earlier_grant(self, run: Run, journal: Journal) -> Grant | None:
+        """The charge that an engine's own journal goes on with, if it is this lake's and this engine's."""
+        account = run.account
+        if journal is account.journal or ROLE not in journal.paid:
+            return None
+        number, payer = journal.paid[ROLE]
+        entry, charge = account.entry(number), run.charges[ROLE]
+        wanted = (payer, self.dataset, charge.relation, charge.event)
+        if (
+            entry is None
+            or entry.state is State.VOID
+            or (entry.run, entry.dataset, entry.relation, entry.event) != wanted
+        ):
+            raise UsageError(
+                f"journal: the ledger {account.ledger.path} has no charge that fits it; start a new journal"
+            )
+        if entry.fingerprint != run.lake.fingerprint:
+            raise UsageError("journal: the lake has changed since it was charged; start a new journal")
+        return account.adopt(ROLE, entry)
 
     def work(self, run: Run) -> Outcome:
         """Answer the batch; publish answers, the synthetic histogram's rows if asked, and what the engine did."""
         if not self.queries:
             raise UsageError("queries: the batch is empty; list at least one, or use open_queries from Python")
-        with self.engine(run, run.account.place("answers.jsonl")) as engine, run.clock("answer"):
+        with self.engine(run, run.account.journal) as engine, run.clock("answer"):
             found = self._answered(engine, run.progress)
         facts = self.engine_facts() | {
             "updates_used": found.updates,
@@ -292,12 +305,15 @@ def open_queries(
 ) -> Iterator[PrivateQueries]:
     """An engine that answers adaptive queries.
 
-    ``journal`` is a file of what was answered. With one that exists, the engine goes on where it was, on the charge
-    that it had: same lake, same settings, same ledger, or it is refused. Keep it with the ledger: who could put an
-    older copy back could ask again without paying.
+    ``journal`` is a folder for what was answered. With one that exists, the engine goes on where it was, on the
+    charge that it had: same lake, same settings, same ledger, or it is refused. Keep it with the ledger: who could
+    put an older copy back could ask again without paying.
     """
-    kept = None if journal is None else Path(journal)
-    with opened(job, ledger=ledger, write=False, progress=progress) as run, job.engine(run, kept) as engine:
+    with (
+        opened(job, ledger=ledger, write=False, progress=progress) as run,
+        contextlib.nullcontext() if journal is None else run.account.engine_journal(Path(journal), {}) as kept,
+        job.engine(run, kept) as engine,
+    ):
         yield engine
 
 
@@ -305,10 +321,6 @@ def open_queries(
 def _calibrated(plan: WeightsPlan) -> Calibration:
     """A search over compositions, for a plan, a charge and a run of the same job alike."""
     return plan.calibrated()
-
-
-def _holds_answers(journal: Path) -> bool:
-    return journal.exists() and journal.stat().st_size > 0
 
 
 def read_queries(path: str | Path) -> list[dict[str, Any]]:

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from daskrado.cluster import ClusterConfig
-from daskrado.errors import LedgerError, UsageError
+from daskrado.errors import UsageError
 from daskrado.jobs.base import Job, perform
 from daskrado.jobs.kinds import KINDS, job_of
 from daskrado.jobs.load import job_class
 from daskrado.jobs.pipeline_job import PipelineJob, Progress
 from daskrado.lake.publish import check_free
-from daskrado.ledger.account import AGAIN, Account, guarded, lost
+from daskrado.ledger.account import Account
 from daskrado.ledger.config import default_ledger
-from daskrado.ledger.journal import Journal, entries_of, find_journal
-from daskrado.ledger.ledger import Ledger, State
+from daskrado.ledger.ledger import Ledger
+from daskrado.ledger.opening import resumed_account
 from daskrado.registry import kinds
 from daskrado.table.yaml_file import parse
 
@@ -44,7 +42,7 @@ def finish(
     """The same, with the job."""
     with (
         Ledger.open(ledger_path or default_ledger(), create=False) as ledger,
-        _taken_up(ledger, identifier) as account,
+        resumed_account(ledger, identifier) as account,
     ):
         assert account.journal is not None
         content = account.journal.content
@@ -58,24 +56,6 @@ def finish(
         job = parse(job_class(content["kind"]), content["pipeline"], where).with_changes(cluster=cluster)
         _check_output(job.output, account, job.prefix)
         return job, perform(job, overwrite=account.overwrite, ledger=ledger.path, progress=progress, account=account)
-
-
-@contextmanager
-def _taken_up(ledger: Ledger, identifier: str) -> Iterator[Account]:
-    """Take up a run; refuse what cannot or need not be finished."""
-    journal = Journal.take(find_journal(ledger, identifier))
-    overwrite = bool(journal.content.get("overwrite"))
-    with guarded(Account(journal.run, ledger, journal, overwrite=overwrite, resumed=True)) as account:
-        run, entries = journal.run, entries_of(ledger, journal.run)
-        if all(entry.state is State.VOID for entry in entries.values()):
-            what = "gave its grant back" if entries else "never got a grant"
-            raise UsageError(f"run {run} {what}: there is nothing to resume; run its pipeline again")
-        if "kind" not in journal.content:
-            raise UsageError(f"run {run}: finish it with: {journal.finish}")
-        if journal.lost(entries):
-            account.give_back_all(entries)
-            raise LedgerError(lost(run, journal.content.get("again", AGAIN)))
-        yield account
 
 
 def _check_output(output: str, account: Account, prefix: str = "") -> None:

@@ -16,35 +16,49 @@ import contextlib
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from daskrado.errors import DataError, LedgerError, PublishError
+from daskrado.errors import LedgerError, PublishError, UsageError
 from daskrado.lake.publish import new_folder
-from daskrado.lake.scan import Lake
 from daskrado.lake.seeds import SignatureKey
-from daskrado.ledger.charging import budget_facts, set_first_limit
-from daskrado.ledger.config import LedgerConfig
+from daskrado.ledger.grants import AGAIN, RESUMED, Grants
 from daskrado.ledger.journal import Arrays, Journal, entries_of
-from daskrado.ledger.ledger import Grant, Ledger, LedgerEntry, State
-from daskrado.privacy.accountant import Event
+from daskrado.ledger.journal_folder import InUseError
+from daskrado.ledger.ledger import Grant, Ledger, State
 from daskrado.privacy.mechanisms import Mechanism
 from daskrado.privacy.noise import get_ready
-from daskrado.privacy.relations import Relation
 from daskrado.privacy.release import Release, release
 from daskrado.privacy.statement import PrivacyStatement
 from daskrado.statistics.base import Summary
 
+__all__ = ["AGAIN", "RESUMED", "Account", "guarded", "left_over", "lost"]
+
 T = TypeVar("T")
-RESUMED = "resumed: the interrupted run's grant was used, nothing more was debited"
-AGAIN = "run the pipeline again for a new one"
 
 
-class Account:
-    """A run's grants and draws. Without a ledger it is that of a job that protects nobody."""
+class Account(Grants):
+    """A run's grants and draws. Without a ledger it is that of a job that protects nobody.
+
+    Invariants, over all processes that ever work on a run (tests/ledger/test_account_states.py checks them):
+
+    1. Nothing is drawn before its grant is spent and, where the run has a journal, its mark is on disk.
+    2. A role has at most one grant that is not void: a resumed run debits nothing that it had debited.
+    3. A grant is used for the data set, relation and event that it was reserved for, and for no other lake.
+    4. A named draw (a role, or a numbered draw of a role) is made at most once.
+    5. What was kept is what is returned, and published, byte for byte, in this process and in every later one.
+    6. A draw that may have been made and was not kept is never made again; its grant stays spent.
+    7. A reservation stays charged until it is spent or voided, and one of these happens, once. A killed run gets
+       nothing back by itself; what was spent is never given back.
+    8. A run that is refused, or fails, before it spent anything leaves no charge and no journal.
+    9. A run that fails later stays charged, and its journal stays until the run is published.
+    10. Two processes never hold the journal of a run at once.
+    11. A run is published once, whole; then no journal, key or kept folder is left, and nothing to resume.
+    """
 
     def __init__(
         self,
@@ -56,106 +70,16 @@ class Account:
         resumed: bool = False,
         again: str = AGAIN,
     ) -> None:
-        self.run = run
-        self.journal = journal
+        super().__init__(run, ledger, journal, resumed=resumed, again=again)
         self.overwrite = overwrite
-        self.resumed = resumed
-        self.notes: tuple[str, ...] = (RESUMED,) if resumed else ()
-        self._ledger = ledger
-        self._grants: dict[str, Grant] = {}
-        self._beside: Path | None = None
-        self._done = False
-        self._again = again
         self.final = False  # set where whoever resumes the run would fail in the same way, and nothing is lost
+        self._drawn: set[str] = set()  # names of the draws that this process made or tried
+        self._kept_folder: Path | None = None
+        self._engine: Path | None = None
+        self._done = False
 
-    @property
-    def ledger(self) -> Ledger:
-        """The ledger that is debited."""
-        assert self._ledger is not None
-        return self._ledger
-
-    def first_limit(self, config: LedgerConfig, dataset: str, *relations: Relation) -> None:
-        """Set a pipeline's first limit, where it applies, and note it."""
-        self.notes += set_first_limit(self.ledger, config, dataset, *relations)
-
-    def reserve(
-        self,
-        role: str,
-        dataset: str,
-        relation: Relation,
-        event: Event,
-        *,
-        theorem: str,
-        fingerprint: str | None = None,
-        room: int = 0,
-    ) -> Grant:
-        """Debit before a row is read, or find the debit that this run had made before it was cut off.
-
-        ``room`` is the number of bytes that the release will need. ``fingerprint`` identifies the lake, which must be
-        the same as then.
-        """
-        if self.journal is not None:
-            self.journal.set_aside(role, room)
-        entry = self._earlier(role, dataset, relation, event, fingerprint)
-        if entry is not None:
-            grant = _grant_of(entry, self.ledger)
-        else:
-            grant = self.ledger.reserve(
-                dataset, relation, event, theorem=theorem, run=self.run, fingerprint=fingerprint
-            )
-        self._grants[role] = grant
-        if self.journal is not None and self.journal.grants.get(role) != grant.entry:
-            self.journal.granted(role, grant.entry)
-        return grant
-
-    def _earlier(
-        self, role: str, dataset: str, relation: Relation, event: Event, fingerprint: str | None
-    ) -> LedgerEntry | None:
-        if self.journal is None or not self.resumed:
-            return None
-        entries, known = entries_of(self.ledger, self.run), self.journal.grants
-        same = (dataset, relation, event)
-        found = entries.get(known.get(role, -1))
-        if found is None:  # debited, and cut off before that was written down
-            spare = [e for e in entries.values() if e.id not in known.values() and e.state is not State.VOID]
-            found = next((e for e in spare if (e.dataset, e.relation, e.event) == same), None)
-        if found is None or found.state is State.VOID:
-            return None
-        if (found.dataset, found.relation, found.event) != same:
-            raise LedgerError(f"run {self.run}: its grant is for {found.event}, which is not what its pipeline costs")
-        if fingerprint is not None and found.fingerprint not in (None, fingerprint):
-            raise self._changed("the lake")
-        return found
-
-    def _changed(self, what: str) -> DataError:
-        """Why a run cannot go on. Where a pipeline has drawn nothing yet, its grant is given back."""
-        if self._ledger is not None and self.journal is not None and "kind" in self.journal.content:
-            entries = entries_of(self.ledger, self.run)
-            if all(entry.state is not State.SPENT for entry in entries.values()):
-                self.give_back_all(entries)
-        return DataError(f"{what} changed since run {self.run} got its grant; {self._again}")
-
-    def unchanged(self, what: str, digest: str, named: str | None = None) -> None:
-        """Refuse to go on with another input than the run began with."""
-        if self.journal is None:
-            return
-        key = f"digest of {what}"
-        if self.journal.content.get(key, digest) != digest:
-            raise self._changed(named or what)
-        self.journal.remember(**{key: digest})
-
-    def same_lake(self, address: Any, lake: Lake) -> None:
-        """Refuse to go on with a lake of which a file was added, removed or overwritten."""
-        self.unchanged("lake", lake.digest, f"{address}: the lake")
-
-    def spend(self, grant: Grant) -> None:
-        """Mark a grant as spent, just before its first draw; later draws, and resumed runs, find it so."""
-        if not self.spent(grant):
-            self.ledger.spend(grant)
-
-    def spent(self, grant: Grant) -> bool:
-        """Whether a grant is spent already, by this process or by the one that was cut off."""
-        return entries_of(self.ledger, grant.run)[grant.entry].state is State.SPENT
+    def __repr__(self) -> str:
+        return f"<Account of run {self.run[:12]}: {len(self._grants)} grants{', resumed' if self.resumed else ''}>"
 
     def draw(
         self,
@@ -171,28 +95,55 @@ class Account:
         ``gather`` reads rows and draws nothing; ``perturb`` spends the grant and draws. Without a grant the draw is
         of public randomness and may be repeated. ``number`` counts the draws of one role.
         """
-        if self.journal is None:
-            return perturb(gather())
         name = role if number is None else f"{role}#{number:05d}"
-        kept = self.journal.kept(name)
+        kept = None if self.journal is None else self.journal.kept(name)
         if kept is not None:
             return kept
-        if grant is not None and self.spent(grant) and (self.journal.begun(name) or not self.journal.has_kept(role)):
+        if grant is not None and self.spent(grant) and self._may_be_drawn(role, name):
             raise LedgerError(lost(self.run, self._again))
         private = gather()
         get_ready()
+        self._begin(name)
+        self._drawn.add(name)
+        drawn = perturb(private)
+        if grant is not None and not self.spent(grant):
+            raise LedgerError(f"run {self.run}: {name} was drawn without spending its grant; it is not released")
+        self._keep(name, drawn)
+        return drawn
+
+    def _may_be_drawn(self, role: str, name: str) -> bool:
+        """Whether a draw of a spent grant may have been made; it was not where others of its role came before it."""
+        if name in self._drawn or (self.journal is not None and self.journal.begun(name)):
+            return True
+        here = role in {drawn.partition("#")[0] for drawn in self._drawn}
+        return not here and not (self.journal is not None and self.journal.has_kept(role))
+
+    def _begin(self, name: str) -> None:
+        """Mark a draw before it is made."""
+        if self.journal is None:
+            return
         try:
             self.journal.begin(name)
         except OSError as error:
             raise LedgerError(
                 f"{self.journal.folder}: cannot be written ({error.strerror}); {self._left()}"
             ) from error
-        drawn = perturb(private)
+
+    def _keep(self, name: str, drawn: Arrays) -> None:
+        if self.journal is None:
+            return
         try:
             self.journal.keep(name, drawn)
         except OSError as error:  # a disk that fails here is no reason to lose what was paid for
             self.notes += (f"a release could not be kept in {self.journal.folder} ({error.strerror})",)
-        return drawn
+
+    @contextlib.contextmanager
+    def marked(self, role: str) -> Iterator[None]:
+        """Mark a draw that an engine keeps and could not repeat: a run that is killed inside is not resumed."""
+        self._begin(role)
+        yield
+        if self.journal is not None:
+            self.journal.unmark(role)
 
     def release(
         self,
@@ -205,7 +156,7 @@ class Account:
         """Collect a statistic, spend the grant and add noise, once; or the release that was kept."""
 
         def perturb(summary: Summary) -> Arrays:
-            return {**release(summary, mechanism, self.ledger, grant, statement).values}
+            return {**release(summary, mechanism, grant, partial(self.spend_once, grant), statement).values}
 
         values = self.draw(role, grant, gather, perturb)
         target = mechanism.target
@@ -245,22 +196,47 @@ class Account:
         """The number of rows, where it is public and was remembered."""
         return None if self.journal is None else self.journal.content.get("rows")
 
-    def budget(self, grant: Grant) -> dict[str, Any]:
-        """The state of the budget, for artefacts."""
-        return budget_facts(self.ledger, grant)
-
-    def beside(self, output: str | Path) -> Path:
+    def kept_folder(self, output: str | Path) -> Path:
         """A folder for what is drawn and too large for a journal: on the output's disk, gone when the run is done."""
         target = Path(os.path.abspath(output))
         folder = target.parent / f".{target.name}.{self.run[:12]}.kept"
-        self._beside = folder
+        self._kept_folder = folder
         if self.journal is not None:
-            self.journal.remember(beside=str(folder))
+            self.journal.remember(kept_folder=str(folder))
         return folder
 
     def place(self, name: str) -> Path | None:
-        """Where an engine with a journal of its own keeps it; None where nothing is kept."""
+        """Where a file of the run's journal lies; None where nothing is kept."""
         return None if self.journal is None else self.journal.place(name)
+
+    @contextlib.contextmanager
+    def engine_journal(self, folder: Path, content: Mapping[str, Any]) -> Iterator[Journal]:
+        """The journal of an engine that outlives this run, new or as it was left.
+
+        If the block fails, what this run reserved and did not spend is voided, and an engine that nothing pays for
+        is removed.
+        """
+        try:
+            journal = Journal.open(folder, content)
+        except InUseError:
+            raise UsageError(f"{folder}: another process is answering from this journal") from None
+        self._engine = folder
+        try:
+            yield journal
+        except BaseException:
+            self.void_reserved()
+            if self._is_unpaid(journal):
+                journal.forget()
+            raise
+        finally:
+            journal.close()
+
+    def _is_unpaid(self, journal: Journal) -> bool:
+        try:
+            void = {(entry.id, entry.run) for entry in self.ledger.entries() if entry.state is State.VOID}
+        except LedgerError:  # busy or out of reach: the grant may be charged, so the engine stays
+            return False
+        return void.issuperset(journal.paid.values())
 
     @contextlib.contextmanager
     def publish(self, output: str | Path) -> Iterator[Path]:
@@ -274,54 +250,42 @@ class Account:
         self.done()
 
     def done(self) -> None:
-        """Nothing is left to finish."""
+        """End the run: nothing is left to finish."""
         self._done = True
         if self.journal is not None:
             self.journal.forget()
-        elif self._beside is not None:
-            shutil.rmtree(self._beside, ignore_errors=True)
+        elif self._kept_folder is not None:
+            shutil.rmtree(self._kept_folder, ignore_errors=True)
 
     def _left(self) -> str:
         """What a user can do about a run that ended early; the truth in each state."""
         assert self.journal is not None
         return left_over(self.journal, self.ledger, self._again)
 
-    def give_back_all(self, entries: Mapping[int, LedgerEntry]) -> None:
-        """Void what is still reserved of a run that cannot be finished."""
-        for entry in entries.values():
-            if entry.state is State.RESERVED:
-                self.ledger.void(_grant_of(entry, self.ledger))
-
-    def give_back(self, error: BaseException) -> None:
-        """After a failure: void what was not spent, forget what was not charged, and say what is left."""
-        if self._done:  # published before it failed
+    def void_unspent(self, error: BaseException) -> None:
+        """After a failure: void what was not spent, forget a run that is not charged, and say what is left."""
+        if self._done or self._ledger is None:  # published before it failed, or never charged
             return
-        for grant in self._grants.values():
-            with contextlib.suppress(LedgerError):  # spent, or out of reach: it stays charged
-                self.ledger.void(grant)
-        if self._ledger is None:
-            return
+        self.void_reserved()
         with contextlib.suppress(LedgerError):  # a ledger out of reach: the run may be charged, so remember it
-            charged = any(e.state is not State.VOID for e in entries_of(self.ledger, self.run).values())
+            entries = entries_of(self.ledger, self.run)
+            charged = any(entry.state is not State.VOID for entry in entries.values())
             if self.final:
                 self.done()
             elif self.journal is not None and not charged:
                 self.journal.forget()
             elif self.journal is not None:
                 error.add_note(self._left())
-                if self.resumed and self.journal.lost(entries_of(self.ledger, self.run)):
-                    self.journal.forget_beside()  # nothing can be done with it
+                if self.resumed and self.journal.lost(entries):
+                    self.journal.remove_kept_folder()  # nothing can be done with it
             elif charged:
                 self.done()
-                error.add_note("the grant was spent and stays charged; what was drawn was not kept")
-
-
-def _grant_of(entry: LedgerEntry, ledger: Ledger) -> Grant:
-    return Grant(entry.id, entry.dataset, entry.relation, entry.event, ledger.path, entry.run)
+                kept = "what was drawn was not kept" if self._engine is None else f"answers are in {self._engine}"
+                error.add_note(f"the grant was spent and stays charged; {kept}")
 
 
 def lost(run: str, again: str = AGAIN) -> str:
-    """What is said of a run whose noise may have been drawn and was not kept."""
+    """Why a run whose noise may have been drawn and was not kept cannot go on."""
     return (
         f"run {run} was cut off between spending its grant and keeping its release: noise is never drawn twice "
         f"for one grant, so the charge stays; {again}"
@@ -342,11 +306,11 @@ def left_over(journal: Journal, ledger: Ledger, again: str = AGAIN) -> str:
 
 @contextlib.contextmanager
 def guarded(account: Account) -> Iterator[Account]:
-    """Let go of an account at the end; whatever fails before a draw gives its grant back."""
+    """Close the account; void its grants if the block fails before noise is drawn."""
     try:
         yield account
     except BaseException as error:
-        account.give_back(error)
+        account.void_unspent(error)
         raise
     finally:
         if account.journal is not None:

@@ -1,21 +1,24 @@
-"""What a run remembers beside its ledger: a crash after the debit costs neither a second debit nor the answer.
+"""What a run, an engine or a site of a study remembers: a crash after a debit costs no second debit and no answer.
 
-A run has one folder. Its ``run.json`` says what job it is and which ledger entries are its grants. Each draw of noise
-has a file whose ending tells how far it came: ``.part`` is room set aside, ``.drawing`` may have been drawn, ``.npz``
-is kept. :class:`daskrado.ledger.account.Account` puts them in order.
+A journal is one folder with one lock. Its ``run.json`` holds public facts: what job it is, which ledger entries are
+its grants. Each draw of noise has a file whose ending tells how far it came: ``.part`` is room set aside,
+``.drawing`` may have been drawn, ``.npz`` is kept. A ``.key`` is a secret, a ``.jsonl`` holds append-only lines.
+:class:`daskrado.ledger.account.Account` puts draws in order.
 
-Most of what is kept here is public: pipelines and releases. A key for noise on rows, the tilt of an objective and a
-site's share of noise are secret; the folder is its owner's alone (0700) and is wiped when the run is published.
+Most of what is kept here is public: pipelines, releases and answers. A key for noise on rows, the tilt of an
+objective and a site's share of noise are secret; the folder is its owner's alone (0700) and is wiped when the run is
+published.
 """
 
 from __future__ import annotations
 
-import fcntl
+import contextlib
 import json
 import os
 import secrets
 import shlex
 import shutil
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,55 +27,71 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskrado.errors import LedgerError, UsageError
-from daskrado.ledger.answer_journal import sync_folder
 from daskrado.ledger.config import default_ledger
-from daskrado.ledger.ledger import Ledger, LedgerEntry, State
+from daskrado.ledger.journal_folder import ENDINGS, OLDER, check_own, locked, no_room
+from daskrado.ledger.ledger import Grant, Ledger, LedgerEntry, State
+from daskrado.ledger.lines import SCHEMA, Closable, Lines, sync_folder
 from daskrado.table.yaml_file import write_text
 
-SCHEMA = "daskrado.journal/4"  # counts up when public rules change: draws under two schedules cost more than either
 LOST = "spent; its release was lost before it could be kept"
 Arrays = dict[str, NDArray[Any]]
 
 
-class Journal:
-    """The memory of one run; the process that holds it holds a lock that dies with the process."""
+class Journal(Closable):
+    """The memory of one run, engine or study; the process that holds it holds a lock that dies with the process."""
 
-    def __init__(self, folder: Path, content: dict[str, Any], lock: int) -> None:
+    def __init__(self, folder: Path, content: dict[str, Any], lock: int | None) -> None:
         self.folder = folder
         self.content = content
         self._lock = lock
+        self._lines: list[Lines] = []
 
     @classmethod
-    def create(cls, ledger: Ledger, run: str, content: Mapping[str, Any]) -> Journal:
+    def create(cls, folder: Path, content: Mapping[str, Any]) -> Journal:
         """Begin a journal, before anything is debited."""
-        folder = journal_folder(ledger) / run
         try:
             folder.parent.mkdir(mode=0o700, exist_ok=True)
             folder.mkdir(mode=0o700, exist_ok=True)  # a crash at this moment leaves it empty
+            check_own(folder)
         except OSError as error:
-            raise _no_room(folder, error) from error
-        lock = _locked(folder)  # refused while another process has it
+            raise no_room(folder, error) from error
+        lock = locked(folder)  # refused while another process has it
         if (folder / "run.json").exists():
             os.close(lock)
-            raise LedgerError(f"run {run} was begun by another process at this moment; try again")
+            raise LedgerError(f"run {folder.name} was begun by another process at this moment; try again")
         try:
             journal = cls(folder, {"schema": SCHEMA, "grants": {}, **content}, lock)
+            journal._remove_draws()  # of a journal whose removal was cut off
             journal._write()
+            sync_folder(folder.parent)
         except OSError as error:
             shutil.rmtree(folder, ignore_errors=True)
             os.close(lock)
-            raise _no_room(folder, error) from error
+            raise no_room(folder, error) from error
         return journal
 
     @classmethod
     def take(cls, folder: Path) -> Journal:
-        """Take up the journal of a run that was cut off."""
-        lock = _locked(folder)
+        """Open the journal of a run that was cut off, of an engine or of a study."""
+        lock = locked(folder)
         try:
             return cls(folder, _read(folder), lock)
         except BaseException:
             os.close(lock)
             raise
+
+    @classmethod
+    def open(cls, folder: Path, content: Mapping[str, Any]) -> Journal:
+        """Open the journal of an engine or a study, or begin it with this content."""
+        if folder.is_file():
+            raise LedgerError(
+                f"{folder}: is a file of an older version, and journals are folders ({SCHEMA}): {OLDER}"
+            )
+        return cls.take(folder) if (folder / "run.json").exists() else cls.create(folder, content)
+
+    def __repr__(self) -> str:
+        kept = len([*self.folder.glob("*.npz")])
+        return f"<Journal {self.folder.name}: {kept} draws kept>"
 
     @property
     def run(self) -> str:
@@ -89,30 +108,37 @@ class Journal:
     @property
     def grants(self) -> dict[str, int]:
         """Ledger entries by role."""
-        return dict(self.content["grants"])
+        return {role: entry for role, (entry, _) in self.paid.items()}
 
-    def granted(self, role: str, entry: int) -> None:
-        """Remember a ledger entry."""
-        self.content["grants"][role] = entry
-        self._write()
+    @property
+    def paid(self) -> dict[str, tuple[int, str]]:
+        """Ledger entries by role, each with the run that it was reserved for."""
+        return {role: (entry, run) for role, (entry, run) in self.content["grants"].items()}
+
+    def granted(self, role: str, grant: Grant) -> None:
+        """Remember a ledger entry and the run that it was reserved for."""
+        if self.content["grants"].get(role) != [grant.entry, grant.run]:
+            self.content["grants"][role] = [grant.entry, grant.run]
+            self._save()
 
     def remember(self, **facts: Any) -> None:
         """Remember public facts, such as the number of rows."""
         self.content |= facts
-        self._write()
+        self._save()
 
     def set_aside(self, name: str, size: int) -> None:
-        """Room on the disk for a draw, so that what is paid for can be kept."""
+        """Set room on the disk aside for a draw, so that what is paid for can be kept."""
         path = self._path(name, "part")
         if size and not any(self._path(name, ending).exists() for ending in ("part", "drawing", "npz")):
             try:
                 with open(path, "wb") as file:
                     os.posix_fallocate(file.fileno(), 0, size + (1 << 14))
             except OSError as error:
-                raise _no_room(self.folder, error) from error
+                raise no_room(self.folder, error) from error
 
     def begin(self, name: str) -> None:
-        """On disk before noise is drawn: from here on the draw may have happened."""
+        """Mark a draw on disk before noise is drawn: from here on it may have happened."""
+        self._check_held()
         part, drawing = self._path(name, "part"), self._path(name, "drawing")
         if part.exists():
             part.rename(drawing)
@@ -124,8 +150,8 @@ class Journal:
         """Whether the draw may have happened and was not kept."""
         return self._path(name, "drawing").exists()
 
-    def done(self, name: str) -> None:
-        """The draw is kept by an engine of its own."""
+    def unmark(self, name: str) -> None:
+        """Remove the mark of a draw that an engine keeps by itself."""
         self._path(name, "drawing").unlink()
         sync_folder(self.folder)
 
@@ -145,8 +171,13 @@ class Journal:
         path = self._path(name, "npz")
         if not path.exists():
             return None
-        with np.load(path, allow_pickle=False) as stored:
-            return {key: stored[key] for key in stored.files}
+        try:
+            with np.load(path, allow_pickle=False) as stored:
+                return {key: stored[key] for key in stored.files}
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+            raise LedgerError(
+                f"{path}: what was drawn and kept cannot be read; restore it, the charge stays"
+            ) from error
 
     def has_kept(self, role: str | None = None) -> bool:
         """Whether any draw, or any of a role, is kept; an engine keeps answers of its own."""
@@ -157,13 +188,26 @@ class Journal:
         """Thirty-two secret bytes, on disk before they are used: drawn once, the same after a crash."""
         path = self._path(name, "key")
         if not path.exists():
+            self._check_held()
             write_text(path, secrets.token_hex(32))
             path.chmod(0o600)
             sync_folder(self.folder)
         return bytes.fromhex(path.read_text(encoding="ascii"))
 
+    def lines(self, name: str, settings: Mapping[str, Any]) -> Lines:
+        """An append-only file of public lines, new or as it was left, with the settings that it began with."""
+        self._check_held()
+        opened = Lines(self._path(name, "jsonl"), settings)
+        self._lines.append(opened)
+        return opened
+
+    def has_lines(self, name: str) -> bool:
+        """Whether an append-only file was begun."""
+        path = self._path(name, "jsonl")
+        return path.exists() and path.stat().st_size > 0
+
     def place(self, name: str) -> Path:
-        """A file that an engine keeps by itself."""
+        """Where a file of this name lies."""
         return self.folder / name
 
     def lost(self, entries: Mapping[int, LedgerEntry]) -> bool:
@@ -172,29 +216,67 @@ class Journal:
         return any(path.stem.partition("#")[0] in spent for path in self.folder.glob("*.drawing"))
 
     def forget(self) -> None:
-        """The run is published, or never got its grant: nothing is left to finish."""
-        self.forget_beside()
+        """Wipe and remove the journal: the run is published, or never got its grant."""
+        self.remove_kept_folder()
+        self._wipe()
+        with contextlib.suppress(OSError):
+            (self.folder / "run.json").unlink()  # from here on nobody resumes it
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def remove_kept_folder(self) -> None:
+        """Remove what was drawn and kept on the output's disk."""
+        folder = self.content.get("kept_folder")
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def move(self, folder: Path) -> None:
+        """Put the journal aside under another name; it stays locked."""
+        self.folder.rename(folder)
+        self.folder = folder
+        sync_folder(folder.parent)
+
+    def close(self) -> None:
+        """Release the lock."""
+        for opened in self._lines:
+            opened.close()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _wipe(self) -> None:
+        """Overwrite what is secret."""
         for path in [*self.folder.glob("*.npz"), *self.folder.glob("*.key")]:
             with path.open("r+b") as file:  # what a disk makes of it is the disk's affair
                 file.write(bytes(path.stat().st_size))
-        shutil.rmtree(self.folder, ignore_errors=True)
 
-    def forget_beside(self) -> None:
-        """Remove what was drawn and kept on the output's disk."""
-        beside = self.content.get("beside")
-        if beside is not None:
-            shutil.rmtree(beside, ignore_errors=True)
+    def _remove_draws(self) -> None:
+        self._wipe()
+        for path in [path for ending in ENDINGS for path in self.folder.glob(f"*{ending}")]:
+            path.unlink()
 
-    def close(self) -> None:
-        """Let go of the lock."""
-        os.close(self._lock)
+    def _check_held(self) -> None:
+        """Refuse to write without the lock: another process may have it by now."""
+        if self._lock is None:
+            raise UsageError(f"{self.folder}: this journal was closed")
 
     def _path(self, name: str, ending: str) -> Path:
         return self.folder / f"{name}.{ending}"
 
+    def _save(self) -> None:
+        try:
+            self._write()
+        except OSError as error:
+            raise LedgerError(f"{self.folder}: cannot be written ({error.strerror or error})") from error
+
     def _write(self) -> None:
+        self._check_held()
         write_text(self.folder / "run.json", json.dumps(self.content))
         sync_folder(self.folder)
+
+
+def lines_of(journal: Journal | None, name: str, settings: Mapping[str, Any]) -> Lines:
+    """An append-only file of a journal; in memory where there is no journal."""
+    return Lines(None, settings) if journal is None else journal.lines(name, settings)
 
 
 def journal_folder(ledger: Ledger) -> Path:
@@ -226,7 +308,7 @@ def unfinished(ledger: Ledger) -> list[tuple[str, str]]:
     found = []
     for name in sorted(_names(ledger)):
         try:
-            journal = Journal(journal_folder(ledger) / name, _read(journal_folder(ledger) / name), -1)
+            journal = Journal(journal_folder(ledger) / name, _read(journal_folder(ledger) / name), None)
         except LedgerError as error:
             found.append((name, str(error)))
             continue
@@ -248,25 +330,10 @@ def _read(folder: Path) -> dict[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise LedgerError(f"{path}: the run's journal cannot be read ({error})") from error
-    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
-        raise LedgerError(f"{path}: is not a journal that this version reads ({SCHEMA})")
+    if (
+        not isinstance(content, dict)
+        or content.get("schema") != SCHEMA
+        or not isinstance(content.get("grants"), dict)
+    ):
+        raise LedgerError(f"{path}: is not a journal that this version reads ({SCHEMA}): {OLDER}")
     return content
-
-
-def _locked(folder: Path) -> int:
-    try:
-        handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-    except FileNotFoundError as error:
-        raise LedgerError(f"{folder}: the run's journal cannot be read (it is gone)") from error
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(handle)
-        raise LedgerError(f"run {folder.name} is still at work in another process; wait for it, or stop it") from None
-    return handle
-
-
-def _no_room(folder: Path, error: OSError) -> LedgerError:
-    return LedgerError(
-        f"{folder.parent}: no room for the run's journal ({error.strerror or error}); nothing was debited"
-    )

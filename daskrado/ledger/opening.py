@@ -1,4 +1,4 @@
-"""Opening the account of a run: a new one, one with a name of its own, or none to remember."""
+"""Opening the account of a run: a new one, one that was cut off, one with a name of its own, or none to remember."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from daskrado.errors import LedgerError, UsageError
 from daskrado.lake.publish import check_free
-from daskrado.ledger.account import AGAIN, Account, guarded
+from daskrado.ledger.account import AGAIN, Account, guarded, lost
 from daskrado.ledger.charging import opened_ledger
-from daskrado.ledger.journal import Journal, entries_of, journal_folder
-from daskrado.ledger.ledger import Ledger
+from daskrado.ledger.journal import Journal, entries_of, find_journal, journal_folder
+from daskrado.ledger.ledger import Ledger, State
 
 _ADDRESSES = (  # keys of pipelines, of any kind, that hold addresses
     ("models",),
@@ -50,21 +51,39 @@ def open_account(
         return
     with opened_ledger(ledger_path, pipeline.ledger) as ledger:
         content = _remembered(kind, pipeline, overwrite) if write and remembered else None
-        journal = None if content is None else Journal.create(ledger, run, content)
+        journal = None if content is None else Journal.create(journal_folder(ledger) / run, content)
         with guarded(Account(run, ledger, journal, overwrite=overwrite)) as opened:
             yield opened
+
+
+@contextlib.contextmanager
+def resumed_account(ledger: Ledger, identifier: str) -> Iterator[Account]:
+    """The account of a run that was cut off, by its identifier; refuse what cannot or need not be finished."""
+    journal = Journal.take(find_journal(ledger, identifier))
+    overwrite = bool(journal.content.get("overwrite"))
+    with guarded(Account(journal.run, ledger, journal, overwrite=overwrite, resumed=True)) as account:
+        run, entries = journal.run, entries_of(ledger, journal.run)
+        if all(entry.state is State.VOID for entry in entries.values()):
+            what = "gave its grant back" if entries else "never got a grant"
+            raise UsageError(f"run {run} {what}: there is nothing to resume; run its pipeline again")
+        if "kind" not in journal.content:
+            raise UsageError(f"run {run}: finish it with: {journal.finish}")
+        if journal.lost(entries):
+            account.void_run(entries)
+            raise LedgerError(lost(run, journal.content.get("again", AGAIN)))
+        yield account
 
 
 @contextlib.contextmanager
 def named_account(
     ledger: Ledger, run: str, finish: str, *, overwrite: bool = False, again: str = AGAIN, charged_once: bool = False
 ) -> Iterator[Account]:
-    """The account of a run with a name of its own, new or taken up where it was: for parties of a study.
+    """The account of a run with a name of its own, new or as it was left: for parties of a study.
 
     ``charged_once``: what the ledger holds under this name pays for all that is done under it, also after it is done.
     """
     folder, there = _named_folder(ledger, run), is_open(ledger, run)
-    journal = Journal.take(folder) if there else Journal.create(ledger, folder.name, {"run": run, "finish": finish})
+    journal = Journal.take(folder) if there else Journal.create(folder, {"run": run, "finish": finish})
     resumed = there or (charged_once and bool(entries_of(ledger, run)))
     with guarded(Account(run, ledger, journal, overwrite=overwrite, resumed=resumed, again=again)) as opened:
         yield opened
@@ -96,7 +115,7 @@ def _remembered(kind: str, pipeline: Any, overwrite: bool) -> Mapping[str, Any] 
 
 
 def _read_by(pipeline: Any) -> list[Any]:
-    """What a job reads beside its own file, as far as it is addresses: it is never replaced by the job's output."""
+    """Input addresses of a job; its output must not overwrite them."""
     learner = getattr(pipeline, "learner", None)
     named = [getattr(pipeline, key, None) for key in ("lake", "models", "queries", "proportions")]
     return [*named, getattr(learner, "public_lake", None)]

@@ -21,9 +21,9 @@ from daskrado.ledger.charging import opened_ledger
 from daskrado.ledger.journal import Arrays
 from daskrado.ledger.ledger import Grant
 from daskrado.ledger.opening import named_account
+from daskrado.parties.agreement import Agreement
 from daskrado.parties.bundles import KIND, seal_bundle
 from daskrado.parties.documents import Document
-from daskrado.parties.journal import Journal
 from daskrado.parties.keys import PrivateKeys, PublicKeys
 from daskrado.parties.mailbox import check_name
 from daskrado.parties.masks import mask
@@ -90,22 +90,21 @@ def contribute(
         raise DataError(
             f"{where.mailbox.address}: study, terms and minimum of round {round_.number} do not fit together"
         )
-    journal = Journal(keys, round_.study)
-    with journal.locked():
-        journal.agree(round_, site, own.public, roster)
+    with Agreement(keys, round_.study) as agreement:
+        agreement.agree(round_, site, own.public, roster)
         plan = terms.plan(len(round_.roster), lake=lake, dataset=dataset, cluster=cluster)
-        stored = journal.stored(round_.number)
+        stored = agreement.stored(round_.number)
         charged = False
         if stored is None:
-            if round_.number < journal.last():
+            if round_.number < (last := agreement.last()):
                 raise DataError(
-                    f"study {round_.study!r}: round {round_.number} is older than this site's last, {journal.last()}"
+                    f"study {round_.study!r}: round {round_.number} is older than this site's last, {last}"
                 )
             _check_open(where, round_)
             with _vector(plan, round_, ledger, progress, pay_again) as (vector, charged):
                 words = mask(vector, own, site, round_)
                 made = seal_bundle(round_, site, plan.job.domain.digest(), words, own)
-                journal.store(round_, made)
+                agreement.store(round_, made)
         else:
             made = stored
             _check_stored(made, round_)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +14,22 @@ from daskrado.privacy.shares import GaussianShares
 from daskrado.privacy.statement import PrivacyStatement
 
 if TYPE_CHECKING:
-    from daskrado.ledger.ledger import Grant, Ledger
+    from daskrado.privacy.accountant import Event
+    from daskrado.privacy.relations import Relation
     from daskrado.statistics.base import Statistic, Summary
     from daskrado.table.lattice import Lattice
+
+
+class Granted(Protocol):
+    """What a debit of the ledger was reserved for."""
+
+    @property
+    def event(self) -> Event:
+        """What may be drawn."""
+
+    @property
+    def relation(self) -> Relation:
+        """Between which neighbours."""
 
 
 @dataclass(frozen=True)
@@ -33,17 +47,22 @@ class Release:
 
 
 def release(
-    summary: Summary, mechanism: Mechanism, ledger: Ledger, grant: Grant, statement: PrivacyStatement
+    summary: Summary,
+    mechanism: Mechanism,
+    grant: Granted,
+    spend: Callable[[], None],
+    statement: PrivacyStatement,
 ) -> Release:
     """Spend the grant, then draw the noise, once. A crash in between leaves the grant spent.
 
-    The grant must have been reserved for exactly this mechanism's event and relation.
+    The grant must have been reserved for exactly this mechanism's event and relation. ``spend`` marks it as spent,
+    for ever, and raises where it is spent already.
     """
     if grant.event != mechanism.event or grant.relation != mechanism.target.relation:
         raise ValueError("the grant was reserved for another event or relation than this mechanism's")
     if summary.statistic != mechanism.target.statistic or summary.lattice != mechanism.target.lattice:
         raise ValueError("the mechanism was calibrated for another statistic or lattice than this summary's")
-    ledger.spend(grant)
+    spend()
     noisy = mechanism.perturb(summary.vector)
     return _publish(mechanism.target.statistic, summary.lattice, noisy, mechanism.noise_std(), statement)
 

@@ -15,6 +15,7 @@ from scipy import stats
 
 from daskrado.engines.queries import PrivateQueries, WeightsPlan
 from daskrado.errors import UsageError
+from daskrado.ledger.journal import Journal
 from daskrado.privacy.accountant import ApproximateEvent, PureEvent, compose, exact_epsilon
 from daskrado.privacy.relations import Relation
 from daskrado.statistics.base import Summary
@@ -139,9 +140,9 @@ def test_answers_come_close_where_the_histogram_is_learned() -> None:
 
 def test_a_secret_number_of_rows_is_noised_once(tmp_path: Path) -> None:
     made = plan(relation=Relation.ADD_REMOVE).calibrated()
-    with PrivateQueries(made, summary(SKEWED), tmp_path / "j") as engine:
+    with Journal.open(tmp_path / "j", {}) as journal, PrivateQueries(made, summary(SKEWED), journal) as engine:
         first = engine.rows
-    with PrivateQueries(made, summary(SKEWED), tmp_path / "j") as engine:
+    with Journal.open(tmp_path / "j", {}) as journal, PrivateQueries(made, summary(SKEWED), journal) as engine:
         assert engine.rows == first
     others = {PrivateQueries(made, summary(SKEWED)).rows for _ in range(20)}
     assert len(others) > 5
@@ -149,15 +150,15 @@ def test_a_secret_number_of_rows_is_noised_once(tmp_path: Path) -> None:
 
 def test_a_restart_goes_on_from_the_same_public_histogram(tmp_path: Path) -> None:
     made = plan(updates=4, threshold=1).calibrated()
-    with PrivateQueries(made, summary(SKEWED), tmp_path / "j") as engine:
+    with Journal.open(tmp_path / "j", {}) as journal, PrivateQueries(made, summary(SKEWED), journal) as engine:
         while engine.updates < 2:
             engine.ask({"a": "x", "label": ["no"]})
             engine.ask({"b": "true"})
         before, used = engine.synthetic, engine._engine.used
-    with PrivateQueries(made, summary(SKEWED), tmp_path / "j") as engine:
+    with Journal.open(tmp_path / "j", {}) as journal, PrivateQueries(made, summary(SKEWED), journal) as engine:
         assert np.array_equal(engine.synthetic, before)
         assert engine._engine.used == used
-    assert "9530" not in numbers_in((tmp_path / "j").read_text())
+    assert "9530" not in numbers_in((tmp_path / "j" / "answers.jsonl").read_text())
 
 
 def test_it_shows_and_writes_nothing_private() -> None:

@@ -17,6 +17,7 @@ from scipy import stats
 
 from daskrado.engines.sparse_vector import Engine, SparseVector
 from daskrado.errors import LedgerError, UsageError
+from daskrado.ledger.journal import Journal
 from daskrado.privacy.accountant import ApproximateEvent, PureEvent, compose
 
 
@@ -186,24 +187,25 @@ def test_margins_of_the_privacy_brief():
 
 
 def test_answers_and_payments_survive_a_restart(tmp_path):
-    path, plan = tmp_path / "answers.jsonl", SparseVector(Fraction(50), 3)
-    with Engine(plan, 1000, "above", path) as engine:
+    path, plan = tmp_path / "kept", SparseVector(Fraction(50), 3)
+    with Journal.open(path, {}) as journal, Engine(plan, 1000, "above", journal) as engine:
         first = engine.ask(steps(0, 0, 10**6, 0))
         assert engine.used == 2
-    with Engine(plan, 1000, "above", path) as engine:
+    with Journal.open(path, {}) as journal, Engine(plan, 1000, "above", journal) as engine:
         assert engine.answered.tolist() == first.tolist()
         assert engine.used == 2  # the interrupted instance stays paid
         assert engine.ask(steps(10**6)).tolist() == [True]
         assert engine.halted
-    with Engine(plan, 1000, "above", path) as engine:
+    with Journal.open(path, {}) as journal, Engine(plan, 1000, "above", journal) as engine:
         assert engine.halted
         with pytest.raises(UsageError, match="halted"):
             engine.ask(steps(0))
 
 
 def test_the_journal_holds_nothing_secret(tmp_path):
-    path = tmp_path / "answers.jsonl"
-    with Engine(SparseVector(Fraction(1, 10**9), 3), 1000, "above", path) as engine:
+    path = tmp_path / "kept" / "answers.jsonl"
+    plan = SparseVector(Fraction(1, 10**9), 3)
+    with Journal.open(path.parent, {}) as journal, Engine(plan, 1000, "above", journal) as engine:
         engine.ask(steps(123_456, -(10**13)))  # the second is never rare, so that its threshold stays
         secret = str(abs(engine._noisy_threshold))
         assert len(secret) > 6  # noise of some 10^9 steps: no public number is like it
@@ -212,25 +214,28 @@ def test_the_journal_holds_nothing_secret(tmp_path):
             pickle.dumps(engine)
     text = path.read_text()
     assert not {"123456", secret} & numbers_in(text)
-    assert path.stat().st_mode & 0o077 == 0
+    assert path.stat().st_mode & 0o077 == path.parent.stat().st_mode & 0o077 == 0
 
 
 def test_a_killed_process_has_paid_and_its_torn_line_is_dropped(tmp_path):
-    path = tmp_path / "answers.jsonl"
+    path = tmp_path / "kept" / "answers.jsonl"
     script = f"""
-import os, signal, numpy as np
+import os, pathlib, signal, numpy as np
 from fractions import Fraction
 from daskrado.engines import sparse_vector as sv
-engine = sv.Engine(sv.SparseVector(Fraction(50), 5), 1000, "above", {str(path)!r})
+from daskrado.ledger.journal import Journal
+journal = Journal.open(pathlib.Path({str(path.parent)!r}), {{}})
+engine = sv.Engine(sv.SparseVector(Fraction(50), 5), 1000, "above", journal)
 engine.ask(np.array([0, 10**6], dtype=np.int64))
-engine._journal.answer = lambda answers: os.kill(os.getpid(), signal.SIGKILL)   # dies with answers in hand
+engine._kept.answer = lambda answers: os.kill(os.getpid(), signal.SIGKILL)   # dies with answers in hand
 engine.ask(np.array([10**6, 10**6], dtype=np.int64))
 """
     done = subprocess.run([sys.executable, "-c", script], check=False, timeout=60)
     assert done.returncode == -signal.SIGKILL
     with path.open("a") as file:
         file.write('{"above": "01')
-    with Engine(SparseVector(Fraction(50), 5), 1000, "above", path) as engine:
+    plan = SparseVector(Fraction(50), 5)
+    with Journal.open(path.parent, {}) as journal, Engine(plan, 1000, "above", journal) as engine:
         assert engine.answered.tolist() == [False, True]
         assert engine.used == 3  # one answered event, two that nobody saw
         engine.ask(steps(0))
@@ -239,25 +244,28 @@ engine.ask(np.array([10**6, 10**6], dtype=np.int64))
 
 def test_two_processes_cannot_answer_from_one_journal(tmp_path):
     path, plan = tmp_path / "a", SparseVector(Fraction(1), 1)
-    with Engine(plan, 0, "above", path), pytest.raises(UsageError, match="another process"):
-        Engine(plan, 0, "above", path)
-    with Engine(plan, 0, "above", path) as engine:
-        pass
+    with Journal.open(path, {}), pytest.raises(LedgerError, match="another process"):
+        Journal.open(path, {})
+    with Journal.open(path, {}) as journal:
+        engine = Engine(plan, 0, "above", journal)
     with pytest.raises(UsageError, match="closed"):
         engine.ask(steps(0))
+    with pytest.raises(UsageError, match="closed"):
+        Engine(plan, 0, "above", journal)
 
 
 def test_a_journal_of_other_settings_or_a_damaged_one_is_refused(tmp_path):
-    path, plan = tmp_path / "a", SparseVector(Fraction(1), 2)
-    Engine(plan, 0, "above", path).close()
-    with pytest.raises(UsageError, match="epsilon, instances differ"):
-        Engine(SparseVector(Fraction(2), 3), 0, "above", path)
-    for text in ("hello\n", '{"schema": "other/1", "facts": {}}\n', path.read_text() + '{"open": 7}\n'):
-        path.write_text(text)
-        with pytest.raises(LedgerError, match="damaged"):
-            Engine(plan, 0, "above", path)
-    with pytest.raises(UsageError, match="cannot be opened"):
-        Engine(plan, 0, "above", tmp_path / "no" / "folder")
+    path, plan = tmp_path / "a" / "answers.jsonl", SparseVector(Fraction(1), 2)
+    with Journal.open(path.parent, {}) as journal:
+        Engine(plan, 0, "above", journal).close()
+        with pytest.raises(UsageError, match="epsilon, instances differ"):
+            Engine(SparseVector(Fraction(2), 3), 0, "above", journal)
+        for text in ("hello\n", '{"schema": "other/1", "settings": {}}\n', path.read_text() + '{"open": 7}\n'):
+            path.write_text(text)
+            with pytest.raises(LedgerError, match="damaged"):
+                Engine(plan, 0, "above", journal)
+        with pytest.raises(UsageError, match="cannot be opened"):
+            Engine(plan, 0, "above", journal, name="no/folder")
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,12 @@
 """The engine of answers: each query answered once, paid before drawn, alive after a crash, one for a data set."""
 
+import contextlib
 import json
 import multiprocessing
 import os
 import signal
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ import pytest
 from published_text import numbers_in
 
 from daskrado.engines.answers import REFUSED, Terms, answering
-from daskrado.engines.votes import UNANSWERED, Owner, VoteEngine, engine_path, open_engine
+from daskrado.engines.succession import engine_folder
+from daskrado.engines.votes import UNANSWERED, EngineFacts, VoteEngine, open_engine
 from daskrado.errors import BudgetError, DataError, LedgerError, UsageError
+from daskrado.ledger.account import Account, guarded
 from daskrado.ledger.ledger import Ledger, State
 from daskrado.privacy.accountant import Event
 from daskrado.privacy.relations import Relation
@@ -24,18 +27,29 @@ from daskrado.statistics.votes import Votes
 TERMS = Terms(2.0, 1e-5, 6, 2)
 
 
-def owner(path: Path, run: str = "run", lake: str = "f", timeout: float = 30) -> Owner:
+def ledger_of(path: Path, timeout: float = 30) -> Ledger:
     ledger = Ledger.open(path / "ledger.sqlite", timeout=timeout)
     if ledger.limit("clinic", Relation.ADD_REMOVE) is None:
         ledger.set_limit("clinic", Relation.ADD_REMOVE, 5, 1e-4)
-    return Owner(ledger, "clinic", Relation.ADD_REMOVE, "a theorem", lake * 64, run)
+    return ledger
 
 
+@contextlib.contextmanager
 def opened(
-    path: Path, name: str = "gaussian", terms: Terms = TERMS, lake: str = "f", timeout: float = 30, **facts: Any
-) -> Any:
-    payer = owner(path, lake=lake, timeout=timeout)
-    return open_engine(payer, {"mechanism": name, "queries": terms.queries, **facts}, event(name, terms))
+    path: Path, name: str = "gaussian", terms: Terms = TERMS, lake: str = "f", timeout: float = 30, **more: Any
+) -> Iterator[VoteEngine]:
+    settings = {"mechanism": name, "queries": terms.queries, **more}
+    facts = EngineFacts("clinic", Relation.ADD_REMOVE, "a theorem", lake * 64, settings)
+    with (
+        guarded(Account("run", ledger_of(path, timeout))) as account,
+        open_engine(account, facts, event(name, terms)) as engine,
+    ):
+        yield engine
+
+
+def lines(path: Path, name: str = "answers") -> Path:
+    """The append-only file of the engine's journal."""
+    return engine_folder(path / "ledger.sqlite", "clinic", Relation.ADD_REMOVE) / f"{name}.jsonl"
 
 
 def event(name: str, terms: Terms = TERMS) -> Event:
@@ -43,7 +57,7 @@ def event(name: str, terms: Terms = TERMS) -> Event:
 
 
 def ready(engine: VoteEngine, name: str = "gaussian", terms: Terms = TERMS) -> VoteEngine:
-    engine.use(answering(name, terms, engine.state_path))  # type: ignore[arg-type]
+    engine.use(answering(name, terms, engine.journal))  # type: ignore[arg-type]
     return engine
 
 
@@ -73,7 +87,7 @@ def test_clear_votes_are_answered_and_replayed_at_no_cost(tmp_path: Path, name: 
         assert engine.counts == {"asked": 2, "answered": 2, "refused": 0}
         assert engine.known(names(1, 2))
         assert not engine.known(names(3))
-    entries = owner(tmp_path).ledger.entries("clinic")
+    entries = ledger_of(tmp_path).entries("clinic")
     assert [entry.state for entry in entries] == [State.SPENT]
 
 
@@ -117,7 +131,7 @@ def test_a_second_engine_on_the_same_data_and_budget_is_refused(tmp_path: Path) 
         opened(tmp_path, terms=other),
     ):
         raise AssertionError
-    assert len(owner(tmp_path).ledger.entries("clinic")) == 1
+    assert len(ledger_of(tmp_path).entries("clinic")) == 1
 
 
 def test_two_processes_cannot_answer_at_once(tmp_path: Path) -> None:
@@ -132,11 +146,9 @@ def test_a_finished_engine_makes_way_for_one_with_other_settings_at_its_own_cost
         assert ready(engine).ask(names(0, 1), CLEAR).tolist() == [1, 0]
     with opened(tmp_path, engine=2) as engine:
         assert ready(engine).ask(names(1), CLEAR).tolist() == [1]
-    assert len(owner(tmp_path).ledger.entries("clinic")) == 2
-    kept = sorted(
-        path.name for path in engine_path(owner(tmp_path).ledger.path, "clinic", Relation.ADD_REMOVE).parent.iterdir()
-    )
-    assert kept == ["clinic.add_remove.1.done", "clinic.add_remove.jsonl"]
+    assert len(ledger_of(tmp_path).entries("clinic")) == 2
+    kept = sorted(path.name for path in lines(tmp_path).parents[1].iterdir())
+    assert kept == ["clinic.add_remove", "clinic.add_remove.1.done"]
 
 
 def test_what_fails_before_the_first_draw_is_given_back(tmp_path: Path) -> None:
@@ -149,9 +161,9 @@ def test_what_fails_before_the_first_draw_is_given_back(tmp_path: Path) -> None:
 
     with pytest.raises(RuntimeError, match="no rows"):
         fail(after=False)
-    ledger = owner(tmp_path).ledger
+    ledger = ledger_of(tmp_path)
     assert [entry.state for entry in ledger.entries("clinic")] == [State.VOID]
-    assert not engine_path(ledger.path, "clinic", Relation.ADD_REMOVE).exists()
+    assert not lines(tmp_path).parent.exists()
     with pytest.raises(RuntimeError, match="no rows"):
         fail(after=True)
     assert [entry.state for entry in ledger.entries("clinic")] == [State.VOID, State.SPENT]
@@ -161,7 +173,7 @@ def test_no_engine_without_budget(tmp_path: Path) -> None:
     Ledger.open(tmp_path / "ledger.sqlite").set_limit("clinic", Relation.ADD_REMOVE, 0.5, 1e-6)
     with pytest.raises(BudgetError, match="does not cover this"), opened(tmp_path):
         raise AssertionError
-    assert not engine_path(tmp_path / "ledger.sqlite", "clinic", Relation.ADD_REMOVE).exists()
+    assert not lines(tmp_path).parent.exists()
 
 
 def test_an_engine_without_the_ledger_that_paid_for_it_is_refused(tmp_path: Path) -> None:
@@ -175,11 +187,11 @@ def test_an_engine_without_the_ledger_that_paid_for_it_is_refused(tmp_path: Path
 def test_the_journal_holds_public_facts_only(tmp_path: Path) -> None:
     with opened(tmp_path) as engine:
         ready(engine).ask(names(1, 2), votes_for(8_765, -4_321))
-    text = engine_path(tmp_path / "ledger.sqlite", "clinic", Relation.ADD_REMOVE).read_text()
-    assert not {"8765", "4321"} & numbers_in(text)
-    answers = next(
-        line["note"]["answers"] for line in map(json.loads, text.splitlines()[1:]) if "answers" in line["note"]
-    )
+    text = lines(tmp_path).read_text()
+    assert sorted(path.name for path in lines(tmp_path).parent.iterdir()) == ["answers.jsonl", "lock", "run.json"]
+    for file in lines(tmp_path).parent.iterdir():
+        assert not {"8765", "4321"} & numbers_in(file.read_text())
+    answers = next(line["answers"] for line in map(json.loads, text.splitlines()[1:]) if "answers" in line)
     assert answers == {names(1)[0]: 1, names(2)[0]: 0}
 
 
@@ -209,7 +221,7 @@ def test_a_process_killed_between_draw_and_answer_leaves_the_queries_paid(tmp_pa
         assert engine.left == 3
         assert engine.ask(names(1, 2), CLEAR).tolist() == [1, 0]  # the first from the journal, the second anew
         assert engine.left == 2
-    assert [entry.state for entry in owner(tmp_path).ledger.entries("clinic")] == [State.SPENT]
+    assert [entry.state for entry in ledger_of(tmp_path).entries("clinic")] == [State.SPENT]
 
 
 def test_the_error_rate_is_released_once_and_kept(tmp_path: Path) -> None:
@@ -225,7 +237,7 @@ def test_the_error_rate_is_released_once_and_kept(tmp_path: Path) -> None:
         assert rate != 0.2
     with opened(tmp_path) as engine:
         assert engine.error_rate(lambda: 0, unit, teachers, 1, 1.0) == rate
-    states = [entry.state for entry in owner(tmp_path).ledger.entries("clinic")]
+    states = [entry.state for entry in ledger_of(tmp_path).entries("clinic")]
     assert states == [State.RESERVED, State.SPENT]
 
 
@@ -246,12 +258,12 @@ def test_an_engine_does_not_answer_from_another_lake(tmp_path: Path) -> None:
         assert ready(engine).ask(names(2), CLEAR).tolist() == [1]
     with opened(tmp_path, lake="e", engine=2) as engine:  # as the message says, at its own cost
         assert ready(engine).ask(names(3), CLEAR).tolist() == [1]
-    assert [entry.fingerprint for entry in owner(tmp_path).ledger.entries("clinic")] == ["f" * 64, "e" * 64]
+    assert [entry.fingerprint for entry in ledger_of(tmp_path).entries("clinic")] == ["f" * 64, "e" * 64]
 
 
 @pytest.mark.parametrize("killed", [False, True])
 def test_an_engine_whose_thresholds_are_used_up_by_sessions_makes_way(tmp_path: Path, killed: bool) -> None:
-    path = engine_path(tmp_path / "ledger.sqlite", "clinic", Relation.ADD_REMOVE)
+    path = lines(tmp_path)
     for number, left in enumerate([5, 0]):
         with opened(tmp_path, "sparse_vector") as engine:
             ready(engine, "sparse_vector").ask(names(number), CLEAR)
@@ -263,7 +275,7 @@ def test_an_engine_whose_thresholds_are_used_up_by_sessions_makes_way(tmp_path: 
         path.write_bytes(as_it_was)
     with opened(tmp_path, "sparse_vector", engine=2) as engine:
         assert ready(engine, "sparse_vector").ask(names(1), CLEAR).tolist() == [1]
-    assert len(owner(tmp_path).ledger.entries("clinic")) == 2
+    assert len(ledger_of(tmp_path).entries("clinic")) == 2
 
 
 def test_an_engine_without_thresholds_says_why(tmp_path: Path) -> None:
@@ -276,7 +288,7 @@ def test_an_engine_without_thresholds_says_why(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", ["gone", "empty", "older"])
 def test_thresholds_that_were_drawn_cannot_be_forgotten(tmp_path: Path, damage: str) -> None:
-    state = engine_path(tmp_path / "ledger.sqlite", "clinic", Relation.ADD_REMOVE).with_suffix(".instances")
+    state = lines(tmp_path, "instances")
     with opened(tmp_path, "sparse_vector") as engine:
         ready(engine, "sparse_vector")
         fresh = state.read_bytes()
@@ -302,11 +314,11 @@ def test_a_busy_ledger_costs_no_query(tmp_path: Path) -> None:
         ready(engine).ask(names(*range(6)), block)
     blocker.rollback()
     blocker.close()
-    assert [entry.state for entry in owner(tmp_path).ledger.entries("clinic")] == [State.RESERVED]
+    assert [entry.state for entry in ledger_of(tmp_path).entries("clinic")] == [State.RESERVED]
     with opened(tmp_path) as engine:
         assert ready(engine).left == 6
         assert engine.ask(names(*range(6)), CLEAR).tolist() == [1, 0] * 3
-    assert [entry.state for entry in owner(tmp_path).ledger.entries("clinic")] == [State.SPENT]
+    assert [entry.state for entry in ledger_of(tmp_path).entries("clinic")] == [State.SPENT]
 
 
 @pytest.mark.parametrize("asked", [6, 3])
@@ -319,7 +331,7 @@ def test_an_engine_whose_answers_a_crash_took_makes_way(tmp_path: Path, asked: i
             engine.ask(names(*range(6)), CLEAR)
     with opened(tmp_path, engine=2) as engine:
         assert ready(engine).ask(names(*range(6)), CLEAR).tolist() == [1, 0] * 3
-    assert [entry.state for entry in owner(tmp_path).ledger.entries("clinic")] == [State.SPENT, State.SPENT]
+    assert [entry.state for entry in ledger_of(tmp_path).entries("clinic")] == [State.SPENT, State.SPENT]
 
 
 def _interrupted(engine: VoteEngine) -> VoteEngine:
@@ -332,14 +344,14 @@ def _interrupted(engine: VoteEngine) -> VoteEngine:
 
 def test_spent_then_counted_then_drawn(tmp_path: Path) -> None:
     """At the moment of the draw the ledger has spent and the file counts the queries."""
-    path = engine_path(tmp_path / "ledger.sqlite", "clinic", Relation.ADD_REMOVE)
+    path = lines(tmp_path)
     seen = []
     with opened(tmp_path) as engine:
         drawn = ready(engine).answering.release
 
         def release(counts: np.ndarray) -> np.ndarray:
             seen.append(
-                ([e.state for e in owner(tmp_path).ledger.entries("clinic")], b'"asked": 2' in path.read_bytes())
+                ([e.state for e in ledger_of(tmp_path).entries("clinic")], b'"asked": 2' in path.read_bytes())
             )
             return drawn(counts)
 

@@ -176,7 +176,7 @@ def test_ctrl_c_before_a_run_is_taken_up_claims_nothing_about_its_grant(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("daskrado.jobs.resume.find_journal", interrupted)
+    monkeypatch.setattr("daskrado.ledger.opening.find_journal", interrupted)
     monkeypatch.setattr(sys, "argv", ["daskrado", "run", "--resume", entries(own_ledger)[0].run])
     with pytest.raises(SystemExit, match="130"):
         main()

@@ -17,7 +17,7 @@ from daskrado.errors import LedgerError, UsageError
 from daskrado.jobs.kinds import load_job
 from daskrado.jobs.resume import resume
 from daskrado.lake.make import make_lake
-from daskrado.ledger.journal import LOST, Journal, unfinished
+from daskrado.ledger.journal import LOST, Journal, journal_folder, unfinished
 from daskrado.ledger.ledger import Ledger
 from daskrado.ledger.show import ledger_lines
 from daskrado.models.linear import LinearModel
@@ -350,8 +350,8 @@ def test_a_run_begun_under_another_public_rule_is_not_resumed(
     killed(program(job("learn"), ward, f"journal.Journal.begin = {KILL}"))
     folder = own_ledger.with_name(own_ledger.name + ".runs") / a_run(own_ledger)
     kept = (folder / "run.json").read_text()
-    assert '"daskrado.journal/4"' in kept
-    (folder / "run.json").write_text(kept.replace("daskrado.journal/4", "daskrado.journal/3"))
+    assert '"daskrado.journal/5"' in kept
+    (folder / "run.json").write_text(kept.replace("daskrado.journal/5", "daskrado.journal/4"))
     with pytest.raises(LedgerError, match="is not a journal that this version reads"):
         Journal.take(folder)
 
@@ -370,17 +370,18 @@ def test_one_journal_that_cannot_be_read_hides_no_other(
 
 def test_a_journal_in_use_is_neither_taken_nor_removed(own_ledger: Path) -> None:
     with Ledger.open(own_ledger) as ledger:
-        first = Journal.create(ledger, "one", {})
+        folder = journal_folder(ledger) / "one"
+        first = Journal.create(folder, {})
         first.begin("release")
-        for attempt in (lambda: Journal.create(ledger, "one", {}), lambda: Journal.take(first.folder)):
+        for attempt in (lambda: Journal.create(folder, {}), lambda: Journal.take(folder)):
             with pytest.raises(LedgerError, match="still at work in another process"):
                 attempt()
         assert first.begun("release")
         first.close()
         with pytest.raises(LedgerError, match="begun by another process"):
-            Journal.create(ledger, "one", {})
-        (first.folder / "run.json").unlink()  # cut off as it was begun: the folder is used again
-        Journal.create(ledger, "one", {}).close()
+            Journal.create(folder, {})
+        (folder / "run.json").unlink()  # cut off as it was begun: the folder is used again
+        Journal.create(folder, {}).close()
 
 
 def test_queries_cut_off_in_the_middle_keep_the_answers_they_had(

@@ -23,8 +23,8 @@ from daskrado.jobs.result import Result
 from daskrado.ledger.ledger import Ledger
 from daskrado.ledger.show import ledger_lines
 from daskrado.models.linear import LinearModel
+from daskrado.parties.agreement import Agreement
 from daskrado.parties.coordinator import combine, open_study, status_lines
-from daskrado.parties.journal import Journal
 from daskrado.parties.keys import PrivateKeys
 from daskrado.parties.masks import COORDINATOR, pair_stream
 from daskrado.parties.rounds import Round
@@ -486,7 +486,7 @@ def test_a_coordinator_killed_at_the_draw_releases_the_total_no_more(
 
 def test_two_processes_of_a_site_do_not_contribute_at_once(parties: Parties) -> None:
     round_ = parties.open(**DISTRIBUTED)
-    with Journal(parties.keys("east"), "clinics").locked(), pytest.raises(UsageError, match="another process"):
+    with Agreement(parties.keys("east"), "clinics"), pytest.raises(UsageError, match="another process"):
         parties.send("east")
     assert parties.states("east") == []
     assert not StudyFolder(parties.box).bundles(round_)

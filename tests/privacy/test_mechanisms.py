@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -165,20 +166,20 @@ def test_release_spends_before_it_draws_and_checks_what_was_granted(tmp_path: An
         ledger.set_limit("d", Relation.REPLACE_ONE, 5, 0)
         other = ledger.reserve("d", Relation.REPLACE_ONE, PureEvent(2), theorem="t", run="r0")
         with pytest.raises(ValueError, match="another event"):
-            release(summary, chosen, ledger, other, STATEMENT)
+            release(summary, chosen, other, partial(ledger.spend, other), STATEMENT)
         grant = ledger.reserve("d", Relation.REPLACE_ONE, chosen.event, theorem="t", run="r1")
         wrong = Summary(statistic, Lattice(3.0, 13), summary.vector, 7)
         with pytest.raises(ValueError, match="another statistic or lattice"):
-            release(wrong, chosen, ledger, grant, STATEMENT)
+            release(wrong, chosen, grant, partial(ledger.spend, grant), STATEMENT)
         assert [e.state for e in ledger.entries()] == ["reserved", "reserved"]
-        released = release(summary, chosen, ledger, grant, STATEMENT)
+        released = release(summary, chosen, grant, partial(ledger.spend, grant), STATEMENT)
         assert [e.state for e in ledger.entries()] == ["reserved", "spent"]
         assert released.values["count"] == 7  # public under replace-one
         # On the grid: every released entry is a whole number of steps.
         steps = released.values["mean"] / LATTICE.step
         assert np.array_equal(steps, np.round(steps))
         with pytest.raises(Exception, match=r"spent|used"):
-            release(summary, chosen, ledger, grant, STATEMENT)
+            release(summary, chosen, grant, partial(ledger.spend, grant), STATEMENT)
 
 
 def test_a_crash_while_drawing_leaves_the_grant_spent(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,8 +189,9 @@ def test_a_crash_while_drawing_leaves_the_grant_spent(tmp_path: Any, monkeypatch
     with Ledger.open(tmp_path / "l.sqlite") as ledger:
         ledger.set_limit("d", Relation.REPLACE_ONE, 5, 0)
         grant = ledger.reserve("d", Relation.REPLACE_ONE, chosen.event, theorem="t", run="r1")
+        empty = Summary(statistic, LATTICE, statistic.zero(), 0)
         with pytest.raises(MemoryError):
-            release(Summary(statistic, LATTICE, statistic.zero(), 0), chosen, ledger, grant, STATEMENT)
+            release(empty, chosen, grant, partial(ledger.spend, grant), STATEMENT)
         assert [e.state for e in ledger.entries()] == ["spent"]
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
-import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +16,7 @@ from numpy.typing import NDArray
 
 from daskrado.cluster import connect
 from daskrado.engines.answers import answering
-from daskrado.engines.votes import NEXT_ENGINE, Owner, VoteEngine, open_engine
+from daskrado.engines.votes import NEXT_ENGINE, EngineFacts, VoteEngine, open_engine
 from daskrado.errors import DataError
 from daskrado.jobs.pipeline_job import Progress
 from daskrado.jobs.teachers.config import Aside, TeachersPipeline
@@ -29,11 +27,9 @@ from daskrado.lake.shards import check_places, encode_queries
 from daskrado.lake.teachers import ERROR_UNIT, AsideRows, Course
 from daskrado.learners.black_box import ObjectFactory
 from daskrado.ledger.account import Account
-from daskrado.ledger.charging import Clock, budget_facts, opened_ledger, set_first_limit
-from daskrado.ledger.journal import Journal
+from daskrado.ledger.charging import Clock
+from daskrado.ledger.opening import open_account
 from daskrado.table.encoding import needed_columns, type_problem
-
-_ROLE = "answers"
 
 
 class Session:
@@ -60,7 +56,7 @@ class Session:
         self._progress = progress
         self._ensemble: Ensemble | None = None
         if plan.pipeline.estimate_epsilon is None:
-            engine.use(answering(plan.pipeline.answers.mechanism, plan.pipeline.terms(), engine.state_path))
+            engine.use(answering(plan.pipeline.answers.mechanism, plan.pipeline.terms(), engine.journal))
         elif engine.released_error is not None:
             self._calibrate(engine.released_error)
 
@@ -120,18 +116,18 @@ class Session:
         pipeline = self.plan.pipeline
         self.error_rate = error
         terms = pipeline.terms(with_refusals(pipeline, error))
-        mechanism = answering(pipeline.answers.mechanism, terms, self.engine.state_path)
+        mechanism = answering(pipeline.answers.mechanism, terms, self.engine.journal)
         self.engine.use(mechanism)
         self.plan = with_mechanism(self.plan, mechanism)
 
     @property
     def run(self) -> str:
         """The run under which the ledger knows this session."""
-        return self.engine.run
+        return self.engine.account.run
 
     def budget(self) -> dict[str, Any]:
         """The state of the budget."""
-        return budget_facts(self.engine.ledger, self.engine.grant)
+        return self.engine.account.budget(self.engine.grant)
 
 
 @contextlib.contextmanager
@@ -154,7 +150,20 @@ def open_session(
         factory = ObjectFactory(learner)
         rehearse(pipeline, factory, "learner")
         plan, facts = replace(plan, factory=factory), {**facts, "learner": factory.path}
-    ledger = opened_ledger(ledger_path, pipeline.ledger) if account is None else account.ledger
+    with (
+        open_account(
+            "teachers", pipeline, overwrite=False, ledger_path=ledger_path, write=False, account=account
+        ) as opened,
+        _open_session(plan, facts, opened, progress) as session,
+    ):
+        yield session
+
+
+@contextlib.contextmanager
+def _open_session(
+    plan: TeachersPlan, settings: dict[str, Any], account: Account, progress: Progress | None
+) -> Iterator[Session]:
+    pipeline = plan.pipeline
     binary = pipeline.classes is None
     lake = open_lake(pipeline.lake, pipeline.domain, label=binary, ids=pipeline.shard_by != "position")
     if not binary and pipeline.domain.label.column not in lake.schema.names:
@@ -163,30 +172,16 @@ def open_session(
         check_places(lake, "teachers shard rows", "shard by the domain's id under another relation than replace_one")
     check_rows(pipeline, lake.rows)
     relation = pipeline.protect.relation
-    notes = set_first_limit(ledger, pipeline.ledger, pipeline.dataset, relation)
-    theorem, run = plan.statement.theorem, uuid.uuid4().hex if account is None else account.run
-    if account is not None:
-        account.same_lake(pipeline.lake, lake)
-        notes = account.notes + notes
-    remembered = None if account is None else account.journal
-    drawing = contextlib.nullcontext if remembered is None else functools.partial(_remembering, remembered)
-    owner = Owner(ledger, pipeline.dataset, relation, theorem, lake.fingerprint, run, drawing)
-    with open_engine(owner, facts, plan.event) as engine:
-        if remembered is not None:
-            remembered.granted(_ROLE, engine.grant.entry)
-            remembered.remember(again=f"{NEXT_ENGINE} and run the pipeline again")
+    account.same_lake(pipeline.lake, lake)
+    account.first_limit(pipeline.ledger, pipeline.dataset, relation)
+    facts = EngineFacts(pipeline.dataset, relation, plan.statement.theorem, lake.fingerprint, settings)
+    with open_engine(account, facts, plan.event) as engine:
+        if account.journal is not None:
+            account.journal.remember(again=f"{NEXT_ENGINE} and run the pipeline again")
         if pipeline.estimate_epsilon is not None:
             engine.reserve_error_rate(pipeline.estimate_epsilon)
         with connect(pipeline.cluster, lake.size) as client, contextlib.ExitStack() as stack:
-            yield Session(plan, engine, lake, client, stack, progress, notes)
-
-
-@contextlib.contextmanager
-def _remembering(journal: Journal) -> Iterator[None]:
-    """Mark a run, around a draw that its engine could not repeat, so that nobody is told to resume it."""
-    journal.begin(_ROLE)
-    yield
-    journal.done(_ROLE)
+            yield Session(plan, engine, lake, client, stack, progress, account.notes)
 
 
 def fitting(pipeline: TeachersPipeline, queries: pa.Table | pd.DataFrame) -> pa.Table:

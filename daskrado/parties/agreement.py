@@ -6,57 +6,50 @@ vector that was not written here was never sent.
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 from daskrado.errors import DataError, UsageError
+from daskrado.ledger.journal import Journal
+from daskrado.ledger.journal_folder import InUseError
+from daskrado.ledger.lines import Closable
 from daskrado.parties.keys import PublicKeys
 from daskrado.parties.rounds import Round
-from daskrado.table.yaml_file import write_text
 
 
-class Journal:
-    """The memory of one site about one study, in its own folder of keys."""
+class Agreement(Closable):
+    """The journal of one site about one study, in its own folder of keys; one contribution at a time."""
 
     def __init__(self, keys_folder: str | Path, study: str) -> None:
-        self.folder = Path(keys_folder) / "studies" / study
-        self._pin = self.folder / "agreed.json"
-
-    @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """One contribution at a time; the lock ends with its process."""
-        import fcntl
-
-        self.folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+        folder = Path(keys_folder) / "studies" / study
         try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise UsageError(f"{self.folder}: another process is contributing to this study") from None
-            yield
-        finally:
-            os.close(handle)
+            self._journal = Journal.open(folder, {"study": study})
+        except InUseError:
+            raise UsageError(f"{folder}: another process is contributing to this study") from None
+        try:
+            self._bundles = self._journal.lines("bundles", {})
+            if not all(isinstance(line, dict) and {"round", "bundle"} <= set(line) for line in self._bundles.entries):
+                raise self._bundles.damaged()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Release the lock."""
+        self._journal.close()
 
     def stored(self, number: int) -> bytes | None:
         """The bundle made for a round, or None."""
-        try:
-            return self._bundle(number).read_bytes()
-        except FileNotFoundError:
-            return None
+        return next((line["bundle"].encode() for line in self._bundles.entries if line["round"] == number), None)
 
     def store(self, round_: Round, data: bytes) -> None:
         """Remember a bundle, once for each round."""
-        if self._bundle(round_.number).exists():
+        if self.stored(round_.number) is not None:
             raise DataError(f"study {round_.study!r}: this site has a bundle for round {round_.number} already")
-        write_text(self._bundle(round_.number), data.decode())
+        self._bundles.append({"round": round_.number, "bundle": data.decode()})
 
     def last(self) -> int:
         """The highest round that this site made a bundle for; 0 for none."""
-        return max((int(path.stem.removeprefix("round-")) for path in self.folder.glob("round-*.json")), default=0)
+        return max((line["round"] for line in self._bundles.entries), default=0)
 
     def agree(self, round_: Round, site: str, mine: PublicKeys, fingerprint: str | None) -> None:
         """Check a round against what this site agreed to when it first contributed, and remember it then.
@@ -73,23 +66,16 @@ class Journal:
             raise DataError(f"{name}: the key of {site!r} in the roster of round {round_.number} is not this site's")
         if fingerprint is not None and fingerprint != round_.roster_fingerprint:
             raise DataError(f"{name}: the roster's fingerprint is {round_.roster_fingerprint}, not {fingerprint}")
-        if self._pin.exists():
+        if "agreed" in self._journal.content:
             self._compare(round_, name)
             return
-        self.folder.mkdir(parents=True, exist_ok=True)
         roster = {member: keys.text for member, keys in round_.roster.items()}
-        agreed = {"terms": round_.terms_digest, "roster": roster}
-        write_text(self._pin, json.dumps(agreed, indent=1, sort_keys=True))
+        self._journal.remember(agreed={"terms": round_.terms_digest, "roster": roster})
 
     def _compare(self, round_: Round, name: str) -> None:
-        agreed = json.loads(self._pin.read_text(encoding="utf-8"))
+        agreed, where = self._journal.content["agreed"], self._journal.place("run.json")
         if agreed["terms"] != round_.terms_digest:
-            raise DataError(f"{name}: its terms are not those that this site agreed to ({self._pin})")
+            raise DataError(f"{name}: its terms are not those that this site agreed to ({where})")
         for member, keys in round_.roster.items():
             if agreed["roster"].get(member) != keys.text:
-                raise DataError(
-                    f"{name}: site {member!r} is not in the roster that this site agreed to ({self._pin})"
-                )
-
-    def _bundle(self, number: int) -> Path:
-        return self.folder / f"round-{number:04d}.json"
+                raise DataError(f"{name}: site {member!r} is not in the roster that this site agreed to ({where})")

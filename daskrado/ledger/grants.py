@@ -1,0 +1,169 @@
+"""A run's debits: each role is debited once, spent once, or voided once, whatever became of the process."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+from daskrado.errors import DataError, LedgerError
+from daskrado.lake.scan import Lake
+from daskrado.ledger.charging import budget_facts, set_first_limit
+from daskrado.ledger.config import LedgerConfig
+from daskrado.ledger.journal import Journal, entries_of
+from daskrado.ledger.ledger import Grant, Ledger, LedgerEntry, State
+from daskrado.privacy.accountant import Event
+from daskrado.privacy.relations import Relation
+
+AGAIN = "run the pipeline again for a new one"
+RESUMED = "resumed: the interrupted run's grant was used, nothing more was debited"
+
+
+class Grants:
+    """What a run was granted; the base of :class:`daskrado.ledger.account.Account`, which draws."""
+
+    def __init__(
+        self, run: str, ledger: Ledger | None, journal: Journal | None, *, resumed: bool, again: str
+    ) -> None:
+        self.run = run
+        self.journal = journal
+        self.resumed = resumed
+        self.notes: tuple[str, ...] = (RESUMED,) if resumed else ()
+        self._ledger = ledger
+        self._again = again
+        self._grants: dict[str, Grant] = {}
+        self._spent: set[int] = set()  # entries that are known to be spent, which is for ever
+
+    @property
+    def ledger(self) -> Ledger:
+        """The ledger that is debited."""
+        assert self._ledger is not None
+        return self._ledger
+
+    def first_limit(self, config: LedgerConfig, dataset: str, *relations: Relation) -> None:
+        """Set a pipeline's first limit, where it applies, and note it."""
+        self.notes += set_first_limit(self.ledger, config, dataset, *relations)
+
+    def reserve(
+        self,
+        role: str,
+        dataset: str,
+        relation: Relation,
+        event: Event,
+        *,
+        theorem: str,
+        fingerprint: str | None = None,
+        room: int = 0,
+        unspent: bool = False,
+    ) -> Grant:
+        """Debit before a row is read, or find the debit that this run had made before it was cut off.
+
+        ``room`` is the number of bytes that the release will need. ``fingerprint`` identifies the lake, which must be
+        the same as then. ``unspent``: a debit that was spent is not found again, since an engine without answers
+        needs one that nothing was drawn for.
+        """
+        if self.journal is not None:
+            self.journal.set_aside(role, room)
+        entry = self._earlier(role, (dataset, relation, event), fingerprint, unspent)
+        if entry is not None:
+            grant = _grant_of(entry, self.ledger)
+        else:
+            grant = self.ledger.reserve(
+                dataset, relation, event, theorem=theorem, run=self.run, fingerprint=fingerprint
+            )
+        self._grants[role] = grant
+        if self.journal is not None:
+            self.journal.granted(role, grant)
+        return grant
+
+    def _earlier(
+        self, role: str, wanted: tuple[str, Relation, Event], fingerprint: str | None, unspent: bool
+    ) -> LedgerEntry | None:
+        """The debit of a role, made by this process or by the one that was cut off."""
+        known = {} if self.journal is None else self.journal.grants
+        known |= {name: grant.entry for name, grant in self._grants.items()}
+        if not (self.resumed or role in known):
+            return None
+        entries = entries_of(self.ledger, self.run)
+        found = entries.get(known.get(role, -1))
+        if found is None or found.state is State.VOID:  # perhaps debited, and cut off before that was written down
+            spare = [e for e in entries.values() if e.id not in known.values() and e.state is not State.VOID]
+            found = next((e for e in spare if (e.dataset, e.relation, e.event) == wanted), None)
+        if found is None or (unspent and found.state is State.SPENT):
+            return None
+        if (found.dataset, found.relation, found.event) != wanted:
+            raise LedgerError(f"run {self.run}: its grant is for {found.event}, which is not what its pipeline costs")
+        if fingerprint is not None and found.fingerprint not in (None, fingerprint):
+            raise self._input_changed("the lake")
+        return found
+
+    def entry(self, number: int) -> LedgerEntry | None:
+        """A line of the ledger, of any run."""
+        return next((entry for entry in self.ledger.entries() if entry.id == number), None)
+
+    def adopt(self, role: str, entry: LedgerEntry) -> Grant:
+        """Use the grant that an engine got in an earlier run. A failure of this run does not void it."""
+        grant = _grant_of(entry, self.ledger)
+        if self.journal is not None:
+            self.journal.granted(role, grant)
+        return grant
+
+    def unchanged(self, what: str, digest: str, named: str | None = None) -> None:
+        """Refuse to go on with another input than the run began with."""
+        if self.journal is None:
+            return
+        key = f"digest of {what}"
+        if self.journal.content.get(key, digest) != digest:
+            raise self._input_changed(named or what)
+        self.journal.remember(**{key: digest})
+
+    def same_lake(self, address: Any, lake: Lake) -> None:
+        """Refuse to go on with a lake of which a file was added, removed or overwritten."""
+        self.unchanged("lake", lake.digest, f"{address}: the lake")
+
+    def _input_changed(self, what: str) -> DataError:
+        """Why a run cannot go on. Where a pipeline has drawn nothing yet, its grants are voided."""
+        if self._ledger is not None and self.journal is not None and "kind" in self.journal.content:
+            entries = entries_of(self.ledger, self.run)
+            if all(entry.state is not State.SPENT for entry in entries.values()):
+                self.void_run(entries)
+        return DataError(f"{what} changed since run {self.run} got its grant; {self._again}")
+
+    def spend(self, grant: Grant) -> None:
+        """Mark a grant as spent, just before its first draw; later draws, and resumed runs, find it so."""
+        if not self.spent(grant):
+            self.spend_once(grant)
+
+    def spend_once(self, grant: Grant) -> None:
+        """Mark a grant as spent, for its only draw; refused where it is spent already."""
+        self.ledger.spend(grant)
+        self._spent.add(grant.entry)
+
+    def spent(self, grant: Grant) -> bool:
+        """Whether a grant is spent already, by this process or by the one that was cut off."""
+        if grant.entry not in self._spent and self._state(grant) is State.SPENT:
+            self._spent.add(grant.entry)
+        return grant.entry in self._spent
+
+    def _state(self, grant: Grant) -> State:
+        return entries_of(self.ledger, grant.run)[grant.entry].state
+
+    def void_reserved(self) -> None:
+        """Void what this process reserved, or took over from the one that was cut off, and did not spend."""
+        for grant in self._grants.values():
+            with contextlib.suppress(LedgerError):  # spent, or out of reach: it stays charged
+                self.ledger.void(grant)
+
+    def void_run(self, entries: Mapping[int, LedgerEntry]) -> None:
+        """Void what is still reserved of a run that cannot be finished."""
+        for entry in entries.values():
+            if entry.state is State.RESERVED:
+                self.ledger.void(_grant_of(entry, self.ledger))
+
+    def budget(self, grant: Grant) -> dict[str, Any]:
+        """The state of the budget, for artefacts."""
+        return budget_facts(self.ledger, grant)
+
+
+def _grant_of(entry: LedgerEntry, ledger: Ledger) -> Grant:
+    return Grant(entry.id, entry.dataset, entry.relation, entry.event, ledger.path, entry.run)
