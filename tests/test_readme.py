@@ -23,7 +23,7 @@ PAGES = sorted(
     path.relative_to(ROOT)
     for path in (
         *ROOT.glob("*.md"),
-        *ROOT.glob("*/README.md"),
+        *ROOT.glob("[a-z]*/README.md"),
         *ROOT.glob("pipelines/*/*.md"),
         *ROOT.glob(".github/*.md"),
     )
