@@ -558,7 +558,11 @@ def test_bad_proportion_files_name_the_file(lake, tmp_path, text):
 def test_committed_pipelines_plan_and_run(name, tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     content = yaml.safe_load((ROOT / f"pipelines/{name}.yaml").read_text())
-    content |= {"lake": ["data/clinic_sample/part-00000.parquet"], "output": str(tmp_path / "out")}
+    content |= {
+        "lake": ["data/clinic_sample/part-00000.parquet"],
+        "domain": "data/clinic_sample.yaml",
+        "output": str(tmp_path / "out"),
+    }
     file = tmp_path / "p.yaml"
     file.write_text(yaml.safe_dump(content))
     load_job(ROOT / f"pipelines/{name}.yaml")
