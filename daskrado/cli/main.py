@@ -15,11 +15,12 @@ from daskrado.errors import DaskradoError, LedgerError
 INTERRUPTED = 130
 
 COMMANDS = {
-    "make-lake": ("lakes:make_lake", "Make a synthetic clinic lake and its domain file."),
+    "lake": ("lakes:lake", "Lakes: make a synthetic clinic."),
     "ingest": ("ingest:ingest", "Turn CSV and ARFF files into a typed Parquet lake."),
     "describe": ("lakes:describe", "Draft a domain file from Parquet schemas."),
     "plan": ("jobs:plan", "Show what a pipeline costs; reads no data and spends nothing."),
     "run": ("jobs:run", "Run a pipeline: debit, read, add noise once, learn, publish."),
+    "resume": ("jobs:resume", "Finish a run that was cut off: no second debit, no second draw."),
     "learn": ("rados:learn", "Learn from a file of rados alone."),
     "audit": ("rados:audit", "Attack a published object, to see what it gives away."),
     "predict": ("jobs:predict", "Score a lake with a published model, into Parquet."),
@@ -36,6 +37,9 @@ COMMANDS = {
 }
 
 
+OLDER = {"make-lake": "lakes:make_lake"}  # spellings that stay readable, and are not listed
+
+
 class _Lazy(click.Group):
     """Knows every command by name and one line of help; imports one only to run it."""
 
@@ -47,9 +51,10 @@ class _Lazy(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a command's module and return it."""
         del ctx
-        if cmd_name not in COMMANDS:
+        where = COMMANDS[cmd_name][0] if cmd_name in COMMANDS else OLDER.get(cmd_name)
+        if where is None:
             return None
-        module, _, name = COMMANDS[cmd_name][0].partition(":")
+        module, _, name = where.partition(":")
         command: click.Command = getattr(import_module(f"daskrado.cli.commands.{module}"), name)
         return command
 
@@ -70,9 +75,9 @@ def cli(debug: bool, verbose: bool) -> None:
     if verbose:
         import logging
 
-        told = logging.StreamHandler()
-        told.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s", "%H:%M:%S"))
-        logging.getLogger("daskrado").addHandler(told)
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s", "%H:%M:%S"))
+        logging.getLogger("daskrado").addHandler(handler)
         logging.getLogger("daskrado").setLevel(logging.INFO)
 
 
@@ -96,10 +101,11 @@ def main() -> None:
     except click.ClickException as error:
         code = _complain(error.format_message(), 2)
     except (KeyboardInterrupt, click.Abort) as error:
-        resumed = any(word.startswith("--resume") for word in words)  # its grant is older than this command
-        rest = "daskrado ledger show tells how the run stands" if resumed else "a grant that it took was given back"
-        said = _left(error) or [f"nothing was written, and {rest}"]
-        code = _complain("; ".join(["interrupted", *said]), INTERRUPTED)
+        # A resumed run's grant is older than this command.
+        resumed = any(word == "resume" or word.startswith("--resume") for word in words)
+        grant = "daskrado ledger show tells how the run stands" if resumed else "a grant that it took was given back"
+        rest = _left(error) or [f"nothing was written, and {grant}"]
+        code = _complain("; ".join(["interrupted", *rest]), INTERRUPTED)
     except OSError as error:
         if debug:
             raise

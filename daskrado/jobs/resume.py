@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from daskrado.cluster import ClusterConfig
 from daskrado.errors import UsageError
-from daskrado.jobs.base import Job, perform
-from daskrado.jobs.kinds import KINDS, job_of
+from daskrado.jobs.base import perform
 from daskrado.jobs.load import job_class
-from daskrado.jobs.pipeline_job import PipelineJob, Progress
+from daskrado.jobs.result import Result
+from daskrado.lake.collect import Progress
 from daskrado.lake.publish import check_free
 from daskrado.ledger.account import Account
 from daskrado.ledger.config import default_ledger
 from daskrado.ledger.ledger import Ledger
 from daskrado.ledger.opening import resumed_account
-from daskrado.registry import kinds
 from daskrado.table.yaml_file import parse
 
 
@@ -27,35 +25,21 @@ def resume(
     cluster: ClusterConfig | None = None,
     ledger_path: str | Path | None = None,
     progress: Progress | None = None,
-) -> Any:
+) -> Result:
     """Finish a run, of any kind, that had its grant but published nothing: no second debit, no second draw of noise.
 
     A run that was cut off before its noise was drawn reads the lake again and spends the grant it had; one that was
     cut off later goes on from what it had drawn and kept. Returns what the run would have returned.
     """
-    return finish(identifier, cluster, ledger_path, progress)[1]
-
-
-def finish(
-    identifier: str, cluster: ClusterConfig | None, ledger_path: str | Path | None, progress: Progress | None
-) -> tuple[PipelineJob[Any], Any]:
-    """The same, with the job."""
     with (
         Ledger.open(ledger_path or default_ledger(), create=False) as ledger,
         resumed_account(ledger, identifier) as account,
     ):
         assert account.journal is not None
-        content = account.journal.content
-        where = str(account.journal.folder)
-        if content["kind"] in KINDS or content["kind"] not in kinds(Job, "daskrado.jobs"):
-            old = job_of(content["kind"], content["pipeline"], where).overridden(cluster, None)
-            _check_output(old.pipeline.output, account)
-            return old, old.result(
-                overwrite=account.overwrite, ledger_path=ledger.path, progress=progress, account=account
-            )
+        content, where = account.journal.content, str(account.journal.folder)
         job = parse(job_class(content["kind"]), content["pipeline"], where).with_changes(cluster=cluster)
         _check_output(job.output, account, job.prefix)
-        return job, perform(job, overwrite=account.overwrite, ledger=ledger.path, progress=progress, account=account)
+        return perform(job, overwrite=account.overwrite, ledger=ledger.path, progress=progress, account=account)
 
 
 def _check_output(output: str, account: Account, prefix: str = "") -> None:

@@ -30,7 +30,7 @@ def script(shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_four_hospitals_learn_together_what_one_could_not_alone(script: Any, tmp_path: Path) -> None:
     figures = script.compare(script.heart(), epsilon=1.0, repeats=2)
     assert figures["same_model_as_pooled"]
-    # 20 draws gave 0.853 (standard deviation 0.008) beside 0.793 for a site's own model: see pipelines/studies/README.md.
+    # 20 draws gave 0.853 (standard deviation 0.008) beside 0.793 for a site alone: see pipelines/studies/README.md.
     assert figures["auc"]["federated, distributed noise"]["all sites"] > 0.8
     assert figures["auc"]["pooled, no noise"]["all sites"] > 0.84
     script.plot(figures, tmp_path / "heart.png")

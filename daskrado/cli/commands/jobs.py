@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,23 +13,48 @@ from daskrado.cli.commands.shared import progress_bar, with_cluster, with_ledger
 if TYPE_CHECKING:
     from daskrado.cluster import ClusterConfig
 
+_set = click.option(
+    "--set",
+    "changes",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Replace a key of the pipeline, dotted where nested: budget.epsilon=0.5 (repeatable).",
+)
+
+
+def _changes(pairs: tuple[str, ...]) -> dict[str, Any]:
+    """Keys and values, the values as YAML reads them."""
+    import yaml
+
+    from daskrado.errors import UsageError
+
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not key or not equals:
+            raise UsageError(f"--set {pair}: must be KEY=VALUE, such as budget.epsilon=0.5")
+        try:
+            found[key] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise UsageError(f"--set {pair}: the value is not valid YAML") from error
+    return found
+
 
 @click.command()
 @click.argument("pipeline", type=click.Path(path_type=Path))
+@_set
 @with_ledger
-def plan(pipeline: Path, ledger: Path | None) -> None:
+def plan(pipeline: Path, changes: tuple[str, ...], ledger: Path | None) -> None:
     """Show what a pipeline costs and how much noise it adds. Reads no data and spends nothing."""
-    from daskrado.jobs.base import Job
     from daskrado.jobs.load import load_job
     from daskrado.jobs.show import plan_lines
     from daskrado.ledger.config import default_ledger
     from daskrado.ledger.ledger import Ledger
 
-    job = load_job(pipeline)
-    new = isinstance(job, Job)
-    path = ledger or (Path(job.ledger.path or default_ledger()) if new else job.ledger_path)
+    job = load_job(pipeline, _changes(changes))
+    path = ledger or Path(job.ledger.path or default_ledger())
     with Ledger.open(path, create=False) if path.exists() else contextlib.nullcontext() as opened:
-        for line in plan_lines(job, opened) if new else job.plan_lines(opened):
+        for line in plan_lines(job, opened):
             click.echo(line)
 
 
@@ -37,7 +62,8 @@ def plan(pipeline: Path, ledger: Path | None) -> None:
 @click.argument("pipeline", type=click.Path(path_type=Path), required=False)
 @with_cluster
 @with_ledger
-@click.option("--output", default=None, help="Output folder, instead of the pipeline's.")
+@_set
+@click.option("--out", "--output", "out", default=None, help="Output folder, instead of the pipeline's.")
 @click.option("--overwrite", is_flag=True, help="Replace the output folder if it exists.")
 @click.option("--performance-report", default=None, metavar="FILE", help="Save Dask's page about tasks and workers.")
 @click.option("--resume", "unfinished", default=None, metavar="RUN", help="Finish a run that was cut off.")
@@ -46,7 +72,8 @@ def run(
     workers: int | None,
     cluster: str | None,
     ledger: Path | None,
-    output: str | None,
+    changes: tuple[str, ...],
+    out: str | None,
     overwrite: bool,
     performance_report: str | None,
     unfinished: str | None,
@@ -56,18 +83,13 @@ def run(
     With --resume and no pipeline, finish a run that had its grant when it was cut off, as `daskrado ledger show`
     lists them: nothing more is debited, and noise is never drawn twice for one grant.
     """
-    from daskrado.cluster import cluster_config
     from daskrado.errors import UsageError
-    from daskrado.jobs.base import Job, perform
+    from daskrado.jobs.base import perform
     from daskrado.jobs.load import load_job
 
-    where = None
-    if workers is not None or cluster is not None:
-        where = cluster_config(workers, cluster, performance_report)
-    elif performance_report is not None:
-        raise UsageError("--performance-report needs --workers or --cluster (or cluster.performance_report)")
+    where = _cluster(workers, cluster, performance_report)
     if unfinished is not None:
-        if pipeline is not None or output is not None or overwrite:
+        if pipeline is not None or out is not None or overwrite or changes:
             raise UsageError(
                 "--resume takes the pipeline and the output of the run it finishes: give nothing but RUN"
             )
@@ -75,29 +97,40 @@ def run(
         return
     if pipeline is None:
         raise UsageError("give a pipeline file, or --resume RUN")
-    job = load_job(pipeline)
-    if isinstance(job, Job):
-        with progress_bar("collect") as progress:
-            done = perform(
-                job.with_changes(cluster=where, output=output), overwrite=overwrite, ledger=ledger, progress=progress
-            )
-        for line in done.lines:
-            click.echo(line)
-        return
-    job = job.overridden(where, output)
-    with progress_bar("collect") as progress:
-        result = job.result(overwrite=overwrite, ledger_path=ledger, progress=progress)
-    for line in job.lines(result):
+    job = load_job(pipeline, _changes(changes)).with_changes(cluster=where, output=out)
+    with progress_bar(job.name) as progress:
+        result = perform(job, overwrite=overwrite, ledger=ledger, progress=progress)
+    for line in result.lines:
         click.echo(line)
 
 
-def _finish(unfinished: str, where: ClusterConfig | None, ledger: Path | None) -> None:
-    from daskrado.jobs.result import Result
-    from daskrado.jobs.resume import finish
+@click.command()
+@click.argument("run")
+@with_cluster
+@with_ledger
+def resume(run: str, workers: int | None, cluster: str | None, ledger: Path | None) -> None:
+    """Finish RUN, which had its grant when it was cut off; `daskrado ledger show` lists such runs."""
+    _finish(run, _cluster(workers, cluster, None), ledger)
 
-    with progress_bar("collect") as progress:
-        job, result = finish(unfinished, where, ledger, progress)
-    for line in result.lines if isinstance(result, Result) else job.lines(result):
+
+def _cluster(workers: int | None, cluster: str | None, performance_report: str | None) -> ClusterConfig | None:
+    """The workers that the options name; None where the pipeline's count."""
+    from daskrado.cluster import cluster_config
+    from daskrado.errors import UsageError
+
+    if workers is not None or cluster is not None:
+        return cluster_config(workers, cluster, performance_report)
+    if performance_report is not None:
+        raise UsageError("--performance-report needs --workers or --cluster (or cluster.performance_report)")
+    return None
+
+
+def _finish(unfinished: str, where: ClusterConfig | None, ledger: Path | None) -> None:
+    from daskrado.jobs.resume import resume
+
+    with progress_bar("resume") as progress:
+        result = resume(unfinished, cluster=where, ledger_path=ledger, progress=progress)
+    for line in result.lines:
         click.echo(line)
 
 

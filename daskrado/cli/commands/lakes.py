@@ -7,6 +7,11 @@ from pathlib import Path
 import click
 
 
+@click.group()
+def lake() -> None:
+    """Lakes: make a synthetic one."""
+
+
 @click.command("make-lake")
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--rows", type=int, required=True)
@@ -20,6 +25,9 @@ def make_lake(path: Path, rows: int, features: int, partitions: int, seed: int, 
 
     domain = make(path, rows=rows, features=features, partitions=partitions, seed=seed, overwrite=overwrite)
     click.echo(f"{path}: {rows:,} rows in {partitions} partitions; domain in {domain}")
+
+
+lake.add_command(make_lake, "make")
 
 
 @click.command()

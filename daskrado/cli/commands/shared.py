@@ -60,8 +60,12 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
         def update(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total)
 
+        def stage(name: str) -> None:
+            bar.update(task, description=f"{what}: {name}", completed=0, total=None)
+
         def note(passes: int, gradient: float) -> None:
             bar.update(task, description=f"{what}, pass {passes}, gradient {gradient:.1e}")
 
-        update.note = note  # type: ignore[attr-defined]  # a solver without privacy tells how far it is
+        update.stage = stage  # type: ignore[attr-defined]  # a run reports what it does now
+        update.note = note  # type: ignore[attr-defined]  # a solver without privacy reports how far it is
         yield update

@@ -119,16 +119,16 @@ def study_status(folder: str) -> None:
 @study.command("combine")
 @click.argument("folder")
 @_keys
-@click.option("--output", type=click.Path(path_type=Path), required=True)
+@click.option("--out", "--output", "out", type=click.Path(path_type=Path), required=True)
 @click.option("--close", is_flag=True, help="If sites are missing, open a new round among those present.")
 @click.option("--overwrite", is_flag=True)
 @with_ledger
-def study_combine(folder: str, keys: Path, output: Path, close: bool, overwrite: bool, ledger: Path | None) -> None:
+def study_combine(folder: str, keys: Path, out: Path, close: bool, overwrite: bool, ledger: Path | None) -> None:
     """Combine the open round into one model; needs the bundle of every site of the round."""
     from daskrado.parties.coordinator import combine
     from daskrado.parties.rounds import Round
 
-    done = combine(folder, keys=keys, output=output, close=close, overwrite=overwrite, ledger=ledger)
+    done = combine(folder, keys=keys, output=out, close=close, overwrite=overwrite, ledger=ledger)
     if isinstance(done, Round):
         names = ", ".join(done.roster)
         click.echo(f"study {done.study}: round {done.number} is open among {names}; they contribute again")
