@@ -1,8 +1,11 @@
 """Two agents and nothing but files: what is refused, by name, and what is debited."""
 
+import copy
 import json
+import pickle
 from concurrent.futures import ThreadPoolExecutor
 
+import jsonschema
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,10 +15,13 @@ from click.testing import CliRunner
 
 from daskrado.cli.main import cli
 from daskrado.errors import BudgetError, DataError, LedgerError, MessageError, UsageError
+from daskrado.jobs.load import load_job
+from daskrado.jobs.manifest import manifest_schema
 from daskrado.lake.joined import open_joined
 from daskrado.ledger.ledger import Ledger
+from daskrado.losses.linear_odd import AbsoluteOdd
 from daskrado.parties.label_learner import learn_from_answer, make_request
-from daskrado.parties.label_messages import ANSWER, REQUEST
+from daskrado.parties.label_messages import ANSWER, REQUEST, read_request
 from daskrado.parties.label_provider import Provider
 from daskrado.parties.signing import SigningKey, load_public, make_keys
 from daskrado.table.domain import Domain, Label
@@ -108,6 +114,37 @@ def test_the_whole_exchange(world, tmp_path, noise, delta):
     body = json.loads(answer)["body"]
     assert body["noise"]["l1"] == pytest.approx(np.abs(x).sum(axis=1).max(), rel=1e-4)
     assert body["noise"]["l2"] == pytest.approx(1.0, rel=1e-5)
+
+
+def test_the_learners_result_and_manifest_are_those_of_any_job(world, tmp_path):
+    request = request_of(world)
+    body = json.loads(request)["body"]
+    answer = provider_of(world, tmp_path).answer(request, str(world[0] / "features"))
+    result = learn(world, answer, request, output=tmp_path / "model")
+    manifest = json.loads((tmp_path / "model/manifest.json").read_text())
+    jsonschema.validate(manifest, manifest_schema())
+    assert (manifest["kind"], manifest["charges"], manifest["budget"]) == ("label learn", [], [])
+    assert manifest["statement"] == json.loads(answer)["body"]["privacy"]
+    facts = {"request": body["request"], "features_digest": body["features"]["digest"], "rows": ROWS}
+    assert {key: manifest["facts"][key] for key in facts} == facts
+    assert manifest["notes"] == ["the provider's ledger was debited, not one of the learner's"]
+    again = pickle.loads(pickle.dumps(result))
+    assert repr(again) == repr(copy.deepcopy(result)) == repr(result)
+    np.testing.assert_array_equal(again.model.weights, result.model.weights)
+    with pytest.raises(UsageError, match="label learn' is unknown"):  # no pipeline can ask for it
+        load_job({"kind": "label learn"})
+
+
+def test_messages_of_older_versions_are_read(world, tmp_path):
+    """They wrote every option of a loss, null where it has none; keys of messages stay what they were."""
+    request = request_of(world, loss={"kind": "absolute", "rho": 2.0})
+    body = json.loads(request)["body"]
+    assert (body["alpha"], body["noise"]) == (1.0, "laplace")
+    older = {"kind": "absolute", "rho": 2.0, "generator": None}
+    learner = SigningKey.load(world[0] / "learner")
+    text = resigned(request, learner, lambda body: body.update(loss=older))
+    assert read_request(text, [learner.public], "test").loss == AbsoluteOdd(2.0)
+    assert provider_of(world, tmp_path).answer(text, str(world[0] / "features"))
 
 
 def test_a_repeat_returns_the_same_bytes_and_is_not_debited(world, tmp_path):
@@ -330,8 +367,16 @@ def test_on_a_cluster_the_same_vector_without_noise(world, two_workers):
     assert here.rows == ROWS
 
 
-def test_command_line(world, tmp_path):
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--epsilon", "--mechanism", "--max-epsilon", "--regularisation", "--out"),
+        ("--alpha", "--noise", "--max-alpha", "--strength", "--output"),  # the older ones
+    ],
+)
+def test_command_line(world, tmp_path, words):
     folder, known, _ = world
+    epsilon, mechanism, most, regularisation, output = words
     domain = tmp_path / "domain.yaml"
     domain.write_text(yaml.safe_dump(known.model_dump(mode="json")))
     run = CliRunner()
@@ -346,18 +391,22 @@ def test_command_line(world, tmp_path):
     call("label", "keys", tmp_path / "me")
     request, answer = tmp_path / "request.json", tmp_path / "answer.json"
     features = folder / "features"
-    call("label", "request", "--domain", domain, "--features", features, "--address", features, "--alpha", "0.7",
-         "--key", tmp_path / "me", "--out", request)  # fmt: skip
+    call("label", "request", "--domain", domain, "--features", features, "--address", features, epsilon, "0.7",
+         mechanism, "l2_gamma", "--key", tmp_path / "me", "--out", request)  # fmt: skip
     words = ["label", "answer", request, "--labels", folder / "labels", "--label", "readmitted=yes/no", "--dataset",
-             "mine", "--key", folder / "provider", "--trust", tmp_path / "me.pub", "--ledger", ledger]  # fmt: skip
+             "mine", "--key", folder / "provider", "--trust", tmp_path / "me.pub", "--ledger", ledger,
+             most, "0.7"]  # fmt: skip
     for wrong in ("readmitted", "readmitted=yes", "readmitted=yes/no/maybe", "=yes/no", "readmitted=yes/yes"):
         with pytest.raises(UsageError, match=f"--label {wrong}"):
             call(*words, "--label", wrong, "--out", answer, code=2)
     call(*words, "--out", answer)
     call(*words, "--out", answer)  # the same bytes: nothing to do
     out = call("label", "learn", answer, "--request", request, "--features", features, "--trust",
-               folder / "provider.pub", "--output", tmp_path / "model")  # fmt: skip
+               folder / "provider.pub", regularisation, "0.01", output, tmp_path / "model")  # fmt: skip
     assert "epsilon = 0.7" in out.output
+    manifest = json.loads((tmp_path / "model/manifest.json").read_text())
+    asked = {key: manifest["job"][key] for key in ("epsilon", "delta", "mechanism", "regularisation")}
+    assert asked == {"epsilon": 0.7, "delta": 0.0, "mechanism": "l2_gamma", "regularisation": 0.01}
     assert len(Ledger.open(ledger).entries("mine")) == 1
 
 
