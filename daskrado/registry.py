@@ -51,7 +51,15 @@ def kinds(base: type[T], *packages: str) -> dict[str, type[T]]:
     for package in packages:
         _import_all(package)
     _import_extensions()
-    return {str(kind.name): kind for kind in concrete(base) if isinstance(getattr(kind, "name", None), str)}  # type: ignore[attr-defined]
+    found: dict[str, type[T]] = {}
+    for kind in concrete(base):
+        name = vars(kind).get("name")  # its own: a class that inherits a name is no kind
+        if not isinstance(name, str):
+            continue
+        if name in found and found[name] is not kind:
+            raise UsageError(f"two kinds are called {name!r}: {found[name].__module__} and {kind.__module__}")
+        found[name] = kind
+    return found
 
 
 def options(thing: Any) -> dict[str, Any]:

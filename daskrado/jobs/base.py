@@ -8,97 +8,28 @@ from __future__ import annotations
 
 import contextlib
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
-import numpy as np
 from pydantic import Field, PrivateAttr, StrictBool, field_validator, model_validator
 
-from daskrado.cluster import ClusterConfig, connect
-from daskrado.jobs.report import Section
+from daskrado.cluster import ClusterConfig
+from daskrado.jobs.outcome import Charge, Line, Outcome
 from daskrado.jobs.result import Result
-from daskrado.lake.collect import Passes, Progress, collect, open_passes
+from daskrado.jobs.run import Run
+from daskrado.lake.collect import Progress
 from daskrado.lake.scan import Lake, open_lake
-from daskrado.lake.seeds import SignatureKey
 from daskrado.ledger.account import Account
-from daskrado.ledger.charging import Clock
 from daskrado.ledger.config import LedgerConfig
-from daskrado.ledger.ledger import Grant
 from daskrado.ledger.opening import open_account
-from daskrado.models.linear import LinearModel
-from daskrado.privacy.accountant import Event
-from daskrado.privacy.mechanisms import Mechanism, OneShot
-from daskrado.privacy.protect import Budget, NotPrivate, Privacy, Private, Protect
-from daskrado.privacy.relations import Relation
-from daskrado.privacy.release import Release
+from daskrado.privacy.protect import Budget, NotPrivate, Privacy, Private, Protect, check_protected_feature
 from daskrado.privacy.statement import DOMAIN_IS_PUBLIC, PrivacyStatement
-from daskrado.statistics.base import Statistic, Summary
-from daskrado.table.domain import BooleanColumn, Domain
-from daskrado.table.lattice import Lattice
+from daskrado.table.domain import Domain
 from daskrado.table.yaml_file import Frozen
 
-T = TypeVar("T")
-Line = tuple[str, str]
+__all__ = ["Address", "Charge", "Job", "Line", "Outcome", "PrivateJob", "Run", "opened", "perform"]
 Address = tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Charge:
-    """What a job asks of the ledger, from public facts alone.
-
-    ``role`` names the charge and its draw within the run; ``room`` is the number of bytes that the draw needs on
-    disk. Charges of disjoint ``part`` values count once; ``blocks`` are the blocks of the lake that are read.
-    """
-
-    role: str
-    event: Event
-    statement: PrivacyStatement
-    room: int = 0
-    part: str = ""
-    blocks: tuple[str, ...] = ()
-
-    @classmethod
-    def of_mechanism(cls, role: str, mechanism: OneShot, private: Private, assumptions: Sequence[str] = ()) -> Charge:
-        """The charge of one calibrated mechanism."""
-        statement = PrivacyStatement.of(
-            mechanism.event,
-            private.protect,
-            private.budget,
-            mechanism=mechanism.name,
-            theorem=mechanism.theorem,
-            assumptions=(*assumptions, *mechanism.assumptions),
-        )
-        return cls(role, mechanism.event, statement, 16 * mechanism.target.statistic.size)
-
-    @property
-    def relation(self) -> Relation:
-        """Who is protected."""
-        assert self.statement.relation is not None
-        return self.statement.relation
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a job found. All of it is released or public.
-
-    ``sections`` are made when the report is drawn, after ``files`` and the manifest are on disk. A ``model`` brings
-    its file, its section and its lines with it.
-    """
-
-    value: Any
-    statement: PrivacyStatement
-    model: LinearModel | None = None
-    release: Any = None
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    lines: Sequence[str] = ()
-    made: Sequence[Line] = ()
-    sections: Callable[[], Iterable[Section]] = tuple
-    files: Mapping[str, Callable[[Path], None]] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    title: str = ""  # of the report, where the job itself cannot say it
 
 
 class Job(Frozen):
@@ -254,136 +185,6 @@ class PrivateJob(Job):
         if self.protect is None or self.budget is None:
             return NotPrivate()
         return Private(self.protect, self.budget)
-
-
-def check_protected_feature(domain: Domain, feature: str, where: str, *, numbers: bool = False) -> None:
-    """Refuse a column whose change under feature_flip would reach further than one encoded feature.
-
-    Sensitivities under feature_flip are derived for one +-1 feature, whose flip leaves the row's norm, and so its
-    clipping, as it was. A column that may be null has a second feature, and a kernel mixes all columns. With
-    ``numbers`` a single numeric column will do too, for a statistic that bounds its reach by itself.
-    """
-    column = domain.columns.get(feature)
-    if column is None:
-        raise ValueError(f"{where} {feature!r} is not a column of the domain")
-    if domain.kernel is not None:
-        raise ValueError(f"{where} {feature!r}: a kernel mixes every column into every feature; use replace_one")
-    if column.feature_names(feature) != [feature]:
-        raise ValueError(f"{where} {feature!r} is one-hot; only single columns can be protected by name")
-    if not isinstance(column, BooleanColumn) and not numbers:
-        raise ValueError(f"{where} {feature!r} is {column.kind}, not boolean")
-    if column.fill is not None:
-        raise ValueError(f"{where} {feature!r} may be null, which would show in a second column; use replace_one")
-
-
-class Run:
-    """One run of a job: its account, its grants by role, its lake, its clock."""
-
-    def __init__(self, job: Job, charges: Sequence[Charge], account: Account, progress: Progress | None) -> None:
-        self.job = job
-        self.account = account
-        self.charges = {charge.role: charge for charge in charges}
-        self.grants: dict[str, Grant] = {}
-        self.progress = progress
-        self.clock = Clock(getattr(progress, "stage", None))
-        self._stack = contextlib.ExitStack()
-
-    def __repr__(self) -> str:
-        return f"<Run {self.account.run} of {self.job.name}>"
-
-    @cached_property
-    def lake(self) -> Lake:
-        """The lake as its footers show it; a resumed run refuses another one than it began with."""
-        with self.clock("scan"):
-            lake = self.job.scan()
-        self.account.same_lake(self.job.lake, lake)
-        self.account.remember_rows(lake.rows if self.job.rows_public else None)
-        return lake
-
-    @property
-    def rows(self) -> int | None:
-        """The number of rows, where it is public."""
-        if not self.job.rows_public:
-            return None
-        return self.lake.rows if "lake" in self.__dict__ else self.account.known_rows
-
-    def reserve(self) -> None:
-        """Debit the ledger for every charge, before a row is read."""
-        if not self.charges:
-            return
-        fingerprint = None
-        if self.job.needs_rows(self.account):
-            fingerprint = self.lake.fingerprint
-            self.client  # noqa: B018 - workers that cannot be reached cost nothing, not even a voided entry
-        for what, digest in self.job.inputs().items():
-            self.account.unchanged(what, digest)
-        relations = dict.fromkeys(charge.relation for charge in self.charges.values())
-        self.account.first_limit(self.job.ledger, self.job.dataset, *relations)
-        for role, charge in self.charges.items():
-            self.grants[role] = self.account.reserve(
-                role,
-                self.job.dataset,
-                charge.relation,
-                charge.event,
-                theorem=charge.statement.theorem,
-                fingerprint=fingerprint,
-                room=charge.room,
-            )
-
-    @cached_property
-    def client(self) -> Any:
-        """The workers that the job names, until the run ends; None where this process does the work."""
-        return self._stack.enter_context(connect(self.job.cluster, self.lake.size))
-
-    def close(self) -> None:
-        """Disconnect from the workers."""
-        self._stack.close()
-
-    def collect(self, statistic: Statistic, lattice: Lattice, *, key: SignatureKey | None = None) -> Summary:
-        """Sum a statistic over the lake, exactly."""
-        return collect(
-            statistic, self.lake, self.job.domain, lattice, key=key, client=self.client, progress=self.progress
-        )
-
-    def passes(
-        self,
-        lattice: Lattice,
-        *,
-        seeded: bool = False,
-        by_record: bool | None = None,
-        placed: bool = False,
-        key: SignatureKey | None = None,
-    ) -> contextlib.AbstractContextManager[Passes]:
-        """Repeated sums over the lake."""
-        return open_passes(
-            self.lake,
-            self.job.domain,
-            lattice,
-            seeded=seeded,
-            by_record=by_record,
-            placed=placed,
-            key=key,
-            client=self.client,
-        )
-
-    def release(self, role: str, mechanism: Mechanism, gather: Callable[[], Summary]) -> Release:
-        """Collect a statistic, spend the grant of a role and add noise, once; or the release that was kept."""
-        return self.account.release(role, self.grants[role], mechanism, self.charges[role].statement, gather)
-
-    def draw(
-        self, role: str, gather: Callable[[], T], perturb: Callable[[T], Mapping[str, np.ndarray]]
-    ) -> Mapping[str, np.ndarray]:
-        """What ``perturb`` draws from ``gather()`` under the grant of a role, once; or what was kept."""
-
-        def paid(private: T) -> dict[str, np.ndarray]:
-            self.account.spend(self.grants[role])
-            return dict(perturb(private))
-
-        return self.account.draw(role, self.grants[role], gather, paid)
-
-    def budgets(self) -> list[dict[str, Any]]:
-        """The state of the budget under each relation that was charged."""
-        return list({grant.relation: self.account.budget(grant) for grant in self.grants.values()}.values())
 
 
 @contextlib.contextmanager

@@ -9,11 +9,10 @@ from pydantic import Field, field_validator, model_validator
 
 from daskrado.bounds.dp_feat import Marginal
 from daskrado.errors import UsageError
-from daskrado.jobs.base import check_protected_feature
 from daskrado.jobs.rado_sets import RadoSetKeys, SetPlan
 from daskrado.models.rados import BITS, PlainKind, SummedKind
 from daskrado.privacy.accountant import ApproximateEvent, PureEvent
-from daskrado.privacy.protect import Budget, Protect
+from daskrado.privacy.protect import Budget, Protect, check_protected_feature
 from daskrado.privacy.relations import Relation
 from daskrado.privacy.release import Release
 from daskrado.privacy.statement import PrivacyStatement

@@ -11,14 +11,14 @@ from typing import ClassVar
 from pydantic import Field, model_validator
 
 from daskrado.errors import UsageError
-from daskrado.jobs.base import Charge, check_protected_feature
+from daskrado.jobs.base import Charge
 from daskrado.jobs.rado_file import RadoLearner
 from daskrado.learners import RadoBoost
 from daskrado.learners.choose_round import THEOREM
 from daskrado.models.rados import noise_of
 from daskrado.privacy.accountant import MAX_DELTA, MAX_EPSILON, Event, PureEvent
 from daskrado.privacy.mechanisms import OneShot, Target, default_mechanism, mechanism
-from daskrado.privacy.protect import Budget, Private, Protect
+from daskrado.privacy.protect import Budget, Private, Protect, check_protected_feature
 from daskrado.privacy.release import Release
 from daskrado.privacy.statement import DOMAIN_IS_PUBLIC, NOT_PRIVATE, PrivacyStatement
 from daskrado.statistics.base import Statistic

@@ -8,6 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from daskrado.privacy.events import MAX_DELTA, MAX_EPSILON, MIN_DELTA, MIN_EPSILON
 from daskrado.privacy.relations import Relation
+from daskrado.table.domain import BooleanColumn, Domain
 from daskrado.table.yaml_file import Frozen
 
 
@@ -66,3 +67,23 @@ class NotPrivate:
 
 
 Privacy = Private | NotPrivate
+
+
+def check_protected_feature(domain: Domain, feature: str, where: str, *, numbers: bool = False) -> None:
+    """Refuse a column whose change under feature_flip would reach further than one encoded feature.
+
+    Sensitivities under feature_flip are derived for one +-1 feature, whose flip leaves the row's norm, and so its
+    clipping, as it was. A column that may be null has a second feature, and a kernel mixes all columns. With
+    ``numbers`` a single numeric column will do too, for a statistic that bounds its reach by itself.
+    """
+    column = domain.columns.get(feature)
+    if column is None:
+        raise ValueError(f"{where} {feature!r} is not a column of the domain")
+    if domain.kernel is not None:
+        raise ValueError(f"{where} {feature!r}: a kernel mixes every column into every feature; use replace_one")
+    if column.feature_names(feature) != [feature]:
+        raise ValueError(f"{where} {feature!r} is one-hot; only single columns can be protected by name")
+    if not isinstance(column, BooleanColumn) and not numbers:
+        raise ValueError(f"{where} {feature!r} is {column.kind}, not boolean")
+    if column.fill is not None:
+        raise ValueError(f"{where} {feature!r} may be null, which would show in a second column; use replace_one")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 import daskrado.privacy.shares  # noqa: F401  (registers its mechanism)
+from daskrado import registry
 from daskrado.privacy.accountant import compose
 from daskrado.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace, L2Gamma, Mechanism, Target
 from daskrado.privacy.relations import Relation
@@ -29,15 +29,12 @@ named = pytest.mark.parametrize("kind", list(EXAMPLES), ids=lambda kind: kind.__
 WIDE = Target(HadamardRados(20, 32), LATTICE, Relation.REPLACE_ONE)
 
 
-def concrete(base: type) -> Iterator[type]:
-    for kind in base.__subclasses__():
-        yield from concrete(kind)
-        if not inspect.isabstract(kind):
-            yield kind
-
-
 def test_every_mechanism_is_under_contract() -> None:
-    assert {kind for kind in concrete(Mechanism) if kind.__module__.startswith("daskrado.")} <= set(EXAMPLES)
+    assert {
+        kind
+        for kind in registry.kinds(Mechanism, "daskrado.privacy").values()
+        if kind.__module__.startswith("daskrado.")
+    } <= set(EXAMPLES)
 
 
 @named

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import math
 import pickle
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 
 import daskrado.statistics  # noqa: F401  (registers the subclasses)
+from daskrado import registry
 from daskrado.errors import UsageError
 from daskrado.losses.margin import Huber
 from daskrado.privacy.relations import Relation
@@ -59,13 +59,6 @@ EXAMPLES: list[Statistic] = [
 cases = pytest.mark.parametrize("statistic", EXAMPLES, ids=repr)
 
 
-def concrete(base: type) -> Iterator[type]:
-    for kind in base.__subclasses__():
-        yield from concrete(kind)
-        if not inspect.isabstract(kind):
-            yield kind
-
-
 def test_every_statistic_is_under_contract() -> None:
     """Those that go by position have theirs in test_positional_statistics, label statistics in test_labels."""
     elsewhere = tuple(
@@ -73,7 +66,7 @@ def test_every_statistic_is_under_contract() -> None:
     )
     known = {
         k
-        for k in concrete(Statistic)
+        for k in registry.kinds(Statistic, "daskrado.statistics").values()
         if k.__module__.startswith("daskrado.") and k.__module__ not in elsewhere and not k.needs_place
     }
     assert known <= {type(s) for s in EXAMPLES}

@@ -27,7 +27,7 @@ from distributed.utils import get_mp_context
 from fsspec.implementations.local import LocalFileSystem
 
 import daskrado
-import daskrado.jobs.base
+import daskrado.jobs.run
 from daskrado.cluster import ClusterConfig, connect
 from daskrado.errors import ClusterError, DataError
 from daskrado.jobs.resume import resume
@@ -57,14 +57,14 @@ class Observed:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.sums: list[Any] = []
-        genuine = daskrado.jobs.base.collect
+        genuine = daskrado.jobs.run.collect
 
         def noting(*positional: Any, **named: Any) -> Any:
             summary = genuine(*positional, **named)
             self.sums.append(summary.vector)
             return summary
 
-        monkeypatch.setattr(daskrado.jobs.base, "collect", noting)
+        monkeypatch.setattr(daskrado.jobs.run, "collect", noting)
 
 
 @pytest.fixture

@@ -47,7 +47,7 @@ def driver(
 ) -> str:
     """The program of such a process."""
     return (
-        "import os, signal, daskrado, daskrado.jobs.base, daskrado.jobs.publish\n"
+        "import os, signal, daskrado, daskrado.jobs.run, daskrado.jobs.publish\n"
         "import daskrado.privacy.release, daskrado.ledger.journal\n"
         f"{patch}\n"
         f"daskrado.fit({str(lake)!r}, {str(lake) + '.yaml'!r}, dataset='clinic', epsilon=1.0, delta=1e-6, "
@@ -65,7 +65,7 @@ def test_killed_before_the_draw_the_run_finishes_on_its_own_grant(
     clinic: Clinic, cut_off: Cut, own_ledger: Path, tmp_path: Path
 ) -> None:
     path, _ = clinic(3000, 3)
-    cut_off(path, tmp_path / "out", f"daskrado.jobs.base.collect = {KILL}")
+    cut_off(path, tmp_path / "out", f"daskrado.jobs.run.collect = {KILL}")
     (entry,) = entries(own_ledger)
     assert entry.state == "reserved"
     before = Ledger.open(own_ledger).spent("clinic", Relation.ADD_REMOVE)
@@ -131,7 +131,7 @@ def test_workers_do_not_outlive_a_killed_driver(clinic: Clinic, own_ledger: Path
         "import json\ndef die(*a, client, **k):\n"
         f"    open({str(pids)!r}, 'w').write(json.dumps(sorted(client.run(os.getpid).values())))\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
-        "daskrado.jobs.base.collect = die\n"
+        "daskrado.jobs.run.collect = die\n"
     )
     code = f"if __name__ == '__main__':\n{textwrap.indent(driver(path, tmp_path / 'out', patch, workers=2), '    ')}"
     (tmp_path / "driver.py").write_text(code)
@@ -146,7 +146,7 @@ def test_workers_do_not_outlive_a_killed_driver(clinic: Clinic, own_ledger: Path
 
 def test_two_resumed_runs_draw_once(clinic: Clinic, cut_off: Cut, own_ledger: Path, tmp_path: Path) -> None:
     path, _ = clinic(3000, 3)
-    cut_off(path, tmp_path / "out", f"daskrado.jobs.base.collect = {KILL}")
+    cut_off(path, tmp_path / "out", f"daskrado.jobs.run.collect = {KILL}")
     (entry,) = entries(own_ledger)
     command = [sys.executable, "-c", "from daskrado.cli.main import main; main()", "run", "--resume", entry.run]
     racers = [
@@ -171,7 +171,7 @@ def test_ctrl_c_before_a_run_is_taken_up_claims_nothing_about_its_grant(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    cut_off(clinic(3000, 3)[0], tmp_path / "out", f"daskrado.jobs.base.collect = {KILL}")
+    cut_off(clinic(3000, 3)[0], tmp_path / "out", f"daskrado.jobs.run.collect = {KILL}")
 
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
@@ -189,7 +189,7 @@ def test_what_cannot_be_resumed_is_said_in_one_line(
     clinic: Clinic, cut_off: Cut, own_ledger: Path, tmp_path: Path
 ) -> None:
     make_lake(tmp_path / "lake", rows=2000, features=12, partitions=2, seed=3)
-    cut_off(tmp_path / "lake", tmp_path / "out", f"daskrado.jobs.base.collect = {KILL}")
+    cut_off(tmp_path / "lake", tmp_path / "out", f"daskrado.jobs.run.collect = {KILL}")
     (entry,) = entries(own_ledger)
     with pytest.raises(UsageError, match="no such run"):
         resume("feedbeef")
@@ -210,7 +210,7 @@ def test_a_lake_that_changed_before_noise_was_drawn_frees_the_grant(
 ) -> None:
     """The run can never go on, and nothing was released: its budget is there for the next one."""
     make_lake(tmp_path / "lake", rows=2000, features=12, partitions=2, seed=3)
-    cut_off(tmp_path / "lake", tmp_path / "out", f"daskrado.jobs.base.collect = {KILL}")
+    cut_off(tmp_path / "lake", tmp_path / "out", f"daskrado.jobs.run.collect = {KILL}")
     (entry,) = entries(own_ledger)
     make_lake(tmp_path / "lake", rows=2100, features=12, partitions=2, seed=3, overwrite=True)
     with pytest.raises(DataError, match=r"changed since run .*; run the pipeline again") as caught:

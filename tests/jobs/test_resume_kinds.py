@@ -517,7 +517,7 @@ def test_an_interrupted_run_says_what_is_left_of_it(
 ) -> None:
     """Ctrl-C, as a signal, before the draw, while it is kept, and while the artefacts are written."""
     patch = (
-        "import daskrado.jobs.base as job, daskrado.jobs.publish as publishing, daskrado.ledger.journal as journal\n"
+        "import daskrado.jobs.run as job, daskrado.jobs.publish as publishing, daskrado.ledger.journal as journal\n"
         f"os.chdir({str(ward[0].parent)!r})\n"
         "def interrupt(*a, **k):\n    os.kill(os.getpid(), signal.SIGINT)\n    signal.pause()\n"
         f"{moment} = interrupt"

@@ -319,7 +319,7 @@ def killed_run(code: str, environment: dict[str, str]) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("where", "state"), [("daskrado.jobs.base.collect", "reserved"), ("daskrado.privacy.release._publish", "spent")]
+    ("where", "state"), [("daskrado.jobs.run.collect", "reserved"), ("daskrado.privacy.release._publish", "spent")]
 )
 def test_a_killed_run_stays_charged(clinic: Clinic, own_ledger: Path, tmp_path: Path, where: str, state: str) -> None:
     path, _ = clinic(3000, 3)

@@ -1,0 +1,138 @@
+"""One run of a job: the account, the grants by role, the lake, the workers, the clock."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from daskrado.cluster import connect
+from daskrado.jobs.outcome import Charge
+from daskrado.lake.collect import Passes, Progress, collect, open_passes
+from daskrado.lake.scan import Lake
+from daskrado.lake.seeds import SignatureKey
+from daskrado.ledger.account import Account
+from daskrado.ledger.charging import Clock
+from daskrado.ledger.ledger import Grant
+from daskrado.privacy.mechanisms import Mechanism
+from daskrado.privacy.release import Release
+from daskrado.statistics.base import Statistic, Summary
+from daskrado.table.lattice import Lattice
+
+if TYPE_CHECKING:
+    from daskrado.jobs.base import Job
+
+T = TypeVar("T")
+
+
+class Run:
+    """One run of a job: its account, its grants by role, its lake, its clock."""
+
+    def __init__(self, job: Job, charges: Sequence[Charge], account: Account, progress: Progress | None) -> None:
+        self.job = job
+        self.account = account
+        self.charges = {charge.role: charge for charge in charges}
+        self.grants: dict[str, Grant] = {}
+        self.progress = progress
+        self.clock = Clock(getattr(progress, "stage", None))
+        self._stack = contextlib.ExitStack()
+
+    def __repr__(self) -> str:
+        return f"<Run {self.account.run} of {self.job.name}>"
+
+    @cached_property
+    def lake(self) -> Lake:
+        """The lake as its footers show it; a resumed run refuses another one than it began with."""
+        with self.clock("scan"):
+            lake = self.job.scan()
+        self.account.same_lake(self.job.lake, lake)
+        self.account.remember_rows(lake.rows if self.job.rows_public else None)
+        return lake
+
+    @property
+    def rows(self) -> int | None:
+        """The number of rows, where it is public."""
+        if not self.job.rows_public:
+            return None
+        return self.lake.rows if "lake" in self.__dict__ else self.account.known_rows
+
+    def reserve(self) -> None:
+        """Debit the ledger for every charge, before a row is read."""
+        if not self.charges:
+            return
+        fingerprint = None
+        if self.job.needs_rows(self.account):
+            fingerprint = self.lake.fingerprint
+            self.client  # noqa: B018 - workers that cannot be reached cost nothing, not even a voided entry
+        for what, digest in self.job.inputs().items():
+            self.account.unchanged(what, digest)
+        relations = dict.fromkeys(charge.relation for charge in self.charges.values())
+        self.account.first_limit(self.job.ledger, self.job.dataset, *relations)
+        for role, charge in self.charges.items():
+            self.grants[role] = self.account.reserve(
+                role,
+                self.job.dataset,
+                charge.relation,
+                charge.event,
+                theorem=charge.statement.theorem,
+                fingerprint=fingerprint,
+                room=charge.room,
+            )
+
+    @cached_property
+    def client(self) -> Any:
+        """The workers that the job names, until the run ends; None where this process does the work."""
+        return self._stack.enter_context(connect(self.job.cluster, self.lake.size))
+
+    def close(self) -> None:
+        """Disconnect from the workers."""
+        self._stack.close()
+
+    def collect(self, statistic: Statistic, lattice: Lattice, *, key: SignatureKey | None = None) -> Summary:
+        """Sum a statistic over the lake, exactly."""
+        return collect(
+            statistic, self.lake, self.job.domain, lattice, key=key, client=self.client, progress=self.progress
+        )
+
+    def passes(
+        self,
+        lattice: Lattice,
+        *,
+        seeded: bool = False,
+        by_record: bool | None = None,
+        placed: bool = False,
+        key: SignatureKey | None = None,
+    ) -> contextlib.AbstractContextManager[Passes]:
+        """Repeated sums over the lake."""
+        return open_passes(
+            self.lake,
+            self.job.domain,
+            lattice,
+            seeded=seeded,
+            by_record=by_record,
+            placed=placed,
+            key=key,
+            client=self.client,
+        )
+
+    def release(self, role: str, mechanism: Mechanism, gather: Callable[[], Summary]) -> Release:
+        """Collect a statistic, spend the grant of a role and add noise, once; or the release that was kept."""
+        return self.account.release(role, self.grants[role], mechanism, self.charges[role].statement, gather)
+
+    def draw(
+        self, role: str, gather: Callable[[], T], perturb: Callable[[T], Mapping[str, np.ndarray]]
+    ) -> Mapping[str, np.ndarray]:
+        """What ``perturb`` draws from ``gather()`` under the grant of a role, once; or what was kept."""
+
+        def paid(private: T) -> dict[str, np.ndarray]:
+            self.account.spend(self.grants[role])
+            return dict(perturb(private))
+
+        return self.account.draw(role, self.grants[role], gather, paid)
+
+    def budgets(self) -> list[dict[str, Any]]:
+        """The state of the budget under each relation that was charged."""
+        return list({grant.relation: self.account.budget(grant) for grant in self.grants.values()}.values())
