@@ -14,11 +14,6 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from click.testing import CliRunner
-from daskrado.jobs.rados.job import RadosResult, make_rados
-from daskrado.jobs.rados.learn import learn_rados
-from daskrado.jobs.rados.pipeline import RadosPipeline
-from daskrado.jobs.rados.plan import plan_set
-from daskrado.jobs.rados.report import plan_lines
 from published_text import numbers_in
 
 import daskrado
