@@ -154,7 +154,8 @@ class RadoSetKeys(Frozen):
         assert protect is not None
         target = Target(statistic, lattice, protect.relation, protect.rows_per_unit)
         chosen = mechanism(name or default_mechanism(budget.delta), target, budget.epsilon, budget.delta)
-        charge = Charge.of_mechanism(self.role(), chosen, Private(protect, budget), self._assumptions())
+        asked = budget if chosen.needs_delta else Budget(epsilon=budget.epsilon)  # what is pure is stated so
+        charge = Charge.of_mechanism(self.role(), chosen, Private(protect, asked), self._assumptions())
         return SetPlan(self, statistic, lattice, charge, chosen)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from daskrado.errors import UsageError
-from daskrado.jobs.kinds import job_of
+from daskrado.jobs.load import load_job
 from daskrado.lake.make import domain_content
 from daskrado.parties.study import load_study
 from daskrado.table.domain import Domain
@@ -73,7 +73,7 @@ def content(**changes: Any) -> dict[str, Any]:
 
 def load(kind: str, keys: dict[str, Any], domain: dict[str, Any]) -> Any:
     whole = {"dataset": "d", "lake": "/nowhere", "output": "o", "domain": parse(Domain, domain, "domain"), **keys}
-    return job_of(kind, whole, "test")
+    return load_job({"kind": kind, **whole})
 
 
 def with_nulls() -> dict[str, Any]:

@@ -14,11 +14,6 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from click.testing import CliRunner
-from daskrado.jobs.rados.job import RadosResult, make_rados
-from daskrado.jobs.rados.learn import learn_rados
-from daskrado.jobs.rados.pipeline import RadosPipeline
-from daskrado.jobs.rados.plan import plan_set
-from daskrado.jobs.rados.report import plan_lines
 from published_text import numbers_in
 
 import daskrado
@@ -26,7 +21,13 @@ from daskrado.audit.rados import audit_file
 from daskrado.audit.reconstruction import solve_signatures
 from daskrado.cli.main import cli
 from daskrado.errors import BudgetError, DataError, UsageError
-from daskrado.jobs.kinds import load_job
+from daskrado.jobs.base import perform
+from daskrado.jobs.load import load_job
+from daskrado.jobs.rado_file import learn_rados
+from daskrado.jobs.rado_sets import SetPlan
+from daskrado.jobs.rados import RadosJob
+from daskrado.jobs.result import Result
+from daskrado.jobs.show import plan_lines
 from daskrado.lake.audit_rows import read_rows
 from daskrado.lake.make import make_lake
 from daskrado.lake.seeds import SignatureKey
@@ -93,15 +94,19 @@ SETS: list[dict[str, Any]] = [
 ]
 
 
-def pipeline(lake: Any, domain: Domain, sets: list[dict[str, Any]], **more: Any) -> RadosPipeline:
+def pipeline(lake: Any, domain: Domain, sets: list[dict[str, Any]], **more: Any) -> RadosJob:
     content = {"dataset": "clinic", "lake": str(lake), "domain": domain, "output": "unused", "sets": sets}
     content["ledger"] = {"first_limit": {"epsilon": 20.0, "delta": 1e-5}}
     content["cluster"] = {"kind": "in_process"}
-    return parse(RadosPipeline, {**content, **more}, "test")
+    return parse(RadosJob, {**content, **more}, "test")
 
 
-def by_name(result: RadosResult) -> dict[str, Any]:
-    return {made.plan.item.name: made for made in result.sets}
+def by_name(result: Result) -> dict[str, Any]:
+    return {made.name: made for made in result.value.sets}
+
+
+def planned(job: RadosJob) -> SetPlan:
+    return job.plans()[0]
 
 
 def states(ledger: Path) -> list[tuple[str, str]]:
@@ -121,13 +126,13 @@ def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def everything(clinic: Clinic, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RadosResult, Path]:
+def everything(clinic: Clinic, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result, Path]:
     folder = tmp_path_factory.mktemp("rados")
     job = pipeline(*clinic(), SETS, output=str(folder / "out"))
     ledger = folder / "ledger.sqlite"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("matplotlib.figure.Figure.savefig", unplotted)
-        return folder / "out", make_rados(job, ledger_path=ledger), ledger
+        return folder / "out", perform(job, ledger=ledger), ledger
 
 
 def test_public_signatures_by_position_need_rows_that_stay_in_their_place(
@@ -140,26 +145,26 @@ def test_public_signatures_by_position_need_rows_that_stay_in_their_place(
     nameless = domain.model_copy(update={"id": None})
     item = {**SETS[1], "seed": 5}
     with pytest.raises(DataError, match=r"signatures by position, but the lake's folders go by ward.* drop the seed"):
-        make_rados(pipeline(tmp_path / "tree", nameless, [item]), write=False)
+        perform(pipeline(tmp_path / "tree", nameless, [item]), write=False)
     statistic = {"kind": "balanced_rados", "count": 8, "seed": 5}
     options = {"dataset": "clinic", "learner": "radoboost", "statistic": statistic, "relation": "replace_one"}
     with pytest.raises(DataError, match="drop the seed, or name an id column"):
         daskrado.fit(tmp_path / "tree", nameless, epsilon=1.0, delta=1e-6, first_limit=(10, 1e-5), **options)
     assert states(own_ledger) == []
-    make_rados(pipeline(tmp_path / "tree", nameless, [SETS[1]]), write=False)
-    make_rados(pipeline(tmp_path / "tree", domain, [item], dataset="clinic"), write=False)
+    perform(pipeline(tmp_path / "tree", nameless, [SETS[1]]), write=False)
+    perform(pipeline(tmp_path / "tree", domain, [item], dataset="clinic"), write=False)
 
 
-def test_every_set_carries_a_statement_of_its_kind(everything: tuple[Path, RadosResult, Path]) -> None:
+def test_every_set_carries_a_statement_of_its_kind(everything: tuple[Path, Result, Path]) -> None:
     out, result, ledger = everything
     made = by_name(result)
-    relations = {name: made[name].plan.statement.relation for name in ("had", "bal", "edges", "rr", "col")}
-    assert all(made[name].plan.statement.private for name in relations)
+    relations = {name: made[name].rados.statement.relation for name in ("had", "bal", "edges", "rr", "col")}
+    assert all(made[name].rados.statement.private for name in relations)
     assert set(relations.values()) == {Relation.REPLACE_ONE, Relation.FEATURE_FLIP}
-    assert "smoker, diabetic of one patient" in made["rr"].plan.statement.sentence()
+    assert "smoker, diabetic of one patient" in made["rr"].rados.statement.sentence()
     for name in ("plain", "fix"):
-        assert "not differentially private" in made[name].plan.statement.sentence()
-    facts = made["feat"].plan.statement.marginal
+        assert "not differentially private" in made[name].rados.statement.sentence()
+    facts = made["feat"].rados.statement.marginal
     assert (facts.rows, facts.rados) == (3000, 32)
     assert "marginal of one coordinate only" in made["feat"].rados.statement.sentence()
     assert made["bal"].rados.rows == 3000
@@ -168,35 +173,36 @@ def test_every_set_carries_a_statement_of_its_kind(everything: tuple[Path, Rados
     assert [(r, sum(relation == r for relation, _ in found)) for r, _ in charged] == charged
     assert {state for _, state in found} == {"spent"}
     manifest = json.loads((out / "manifest.json").read_text())
-    assert len(manifest["sets"]) == len(SETS)
+    assert len(manifest["facts"]["sets"]) == len(SETS)
     assert "NOT PRIVATE" in (out / "report.html").read_text()
 
 
-def test_a_charged_choice_shows_in_the_models_statement(everything: tuple[Path, RadosResult, Path]) -> None:
+def test_a_charged_choice_shows_in_the_models_statement(everything: tuple[Path, Result, Path]) -> None:
     made = by_name(everything[1])["bal"]
-    assert made.model.statement.epsilon > made.plan.statement.epsilon
+    assert made.model.statement.epsilon > made.rados.statement.epsilon
     assert "McSherry" in made.model.statement.theorem
     assert 0 <= made.model.details["kept_round"] <= 20
 
 
-def test_files_hold_what_another_party_needs(everything: tuple[Path, RadosResult, Path], clinic: Clinic) -> None:
+def test_files_hold_what_another_party_needs(everything: tuple[Path, Result, Path], clinic: Clinic) -> None:
     out, result, _ = everything
+    kinds = {item["name"]: item["kind"] for item in SETS}
     for name, made in by_name(result).items():
         loaded = RadoSet.load(out / f"{name}.rados.parquet", clinic()[1])
         assert np.array_equal(loaded.rados, made.rados.rados)
-        assert loaded.statement == made.plan.statement
+        assert loaded.statement == made.rados.statement
         assert loaded.domain == clinic()[1]
         header = json.loads(pq.read_schema(out / f"{name}.rados.parquet").metadata[b"daskrado"])
         assert header["domain_sha256"] == clinic()[1].digest()
-        assert header["kind"] == made.plan.item.kind
+        assert header["kind"] == kinds[name]
 
 
-def test_plain_rados_learn_as_well_as_they_should(everything: tuple[Path, RadosResult, Path], clinic: Clinic) -> None:
+def test_plain_rados_learn_as_well_as_they_should(everything: tuple[Path, Result, Path], clinic: Clinic) -> None:
     """From the file alone, better than the majority class."""
     frame = pd.concat([pd.read_parquet(p) for p in sorted(clinic()[0].glob("*.parquet"))])
     truth = frame["readmitted"]
     majority = min((truth == "yes").mean(), (truth == "no").mean())
-    many = make_rados(pipeline(*clinic(), [{**PLAIN, "count": 1024}]), write=False).sets[0].rados
+    many = perform(pipeline(*clinic(), [{**PLAIN, "count": 1024}]), write=False).value.sets[0].rados
     path = everything[0].parent / "many.parquet"
     many.save(path)
     learned = learn_rados(path, "rado_moments", out=everything[0].parent / "learned")
@@ -208,7 +214,7 @@ def test_plain_rados_learn_as_well_as_they_should(everything: tuple[Path, RadosR
 
 def test_noise_on_edges_is_calibrated_from_the_budget(clinic: Clinic) -> None:
     job = pipeline(*clinic(), [{**EDGES, "protect": {**RO, "rows_per_unit": 4}}])
-    plan = plan_set(job, job.sets[0])
+    plan = planned(job)
     assert isinstance(plan.statistic, NoisyEdgeRados)
     moved = 2 * 2 * 2**plan.lattice.bits  # 2 for each of 4 rows: 2 sqrt(4) together, in grid steps
     rho = moved**2 / (2 * plan.statistic.scale**2)
@@ -222,7 +228,7 @@ def test_signatures_of_noisy_rows_may_be_anyones_but_their_noise_may_not(clinic:
 
     path, domain = clinic()
     job = pipeline(path, domain, [EDGES])
-    plan = plan_set(job, job.sets[0])
+    plan = planned(job)
     with pytest.raises(UsageError, match="its key must be secret, drop the seed"):
         collect(plan.statistic, open_lake(path, domain), domain, plan.lattice, key=SignatureKey.from_seed(1))
 
@@ -231,10 +237,10 @@ def test_signatures_of_noisy_rows_may_be_anyones_but_their_noise_may_not(clinic:
 def test_workers_give_the_same_plain_rados(clinic: Clinic, two_workers: Any) -> None:
     address = two_workers.scheduler.address
     sets = [{**PLAIN, "seed": 5}, {**SETS[6], "seed": 5}]
-    here = make_rados(pipeline(*clinic(), sets), write=False).sets
+    here = perform(pipeline(*clinic(), sets), write=False).value.sets
     for partitions in (1, 7):
         where = {"kind": "scheduler", "address": address}
-        there = make_rados(pipeline(*clinic(3000, partitions), sets, cluster=where), write=False).sets
+        there = perform(pipeline(*clinic(3000, partitions), sets, cluster=where), write=False).value.sets
         for a, b in zip(here, there, strict=True):
             assert np.array_equal(a.rados.rados, b.rados.rados)
 
@@ -251,7 +257,7 @@ def test_workers_give_the_same_plain_rados(clinic: Clinic, two_workers: Any) -> 
 )
 def test_sets_that_the_lake_rules_out(clinic: Clinic, item: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        make_rados(pipeline(*clinic(), [item]), write=False)
+        perform(pipeline(*clinic(), [item]), write=False)
 
 
 @pytest.mark.usefixtures("no_plots")
@@ -259,8 +265,8 @@ def test_accepting_no_privacy_publishes_a_recoverable_set(clinic: Clinic, tmp_pa
     """And the audit of its file recovers every example that the lake's owner can check it against."""
     path, domain = clinic(200, 2)
     sets = [{**PLAIN, "count": 256, "seed": 3}, {**PLAIN, "name": "had", "kind": "hadamard", "count": 512}]
-    made = make_rados(pipeline(path, domain, sets, accept_no_privacy=True, output=str(tmp_path / "o")))
-    assert len(made.sets) == 2
+    made = perform(pipeline(path, domain, sets, accept_no_privacy=True, output=str(tmp_path / "o")))
+    assert len(made.value.sets) == 2
     dense = audit_file(tmp_path / "o" / "plain.rados.parquet", lake=str(path), candidates=str(path), seed=3)
     assert dense.recoverable
     lemma = {attack.name: attack for attack in dense.attacks}["lemma 9"]
@@ -273,7 +279,7 @@ def test_accepting_no_privacy_publishes_a_recoverable_set(clinic: Clinic, tmp_pa
     assert "RECOVERABLE" in list(hadamard.lines())[-1]
 
 
-def test_noisy_rados_are_not_called_recoverable(everything: tuple[Path, RadosResult, Path], clinic: Clinic) -> None:
+def test_noisy_rados_are_not_called_recoverable(everything: tuple[Path, Result, Path], clinic: Clinic) -> None:
     found = audit_file(everything[0] / "had.rados.parquet", lake=str(clinic()[0]))
     assert not found.recoverable
     assert {attack.name: attack.recovered for attack in found.attacks}["hadamard inversion"] == 0
@@ -306,7 +312,7 @@ def test_bad_sets_are_refused_before_anything_is_read(clinic: Clinic, item: dict
 def test_a_numeric_column_can_be_protected_where_nothing_is_clipped(clinic: Clinic, own_ledger: Path) -> None:
     path, domain = clinic()
     wide = domain.model_copy(update={"norm_bound": domain.largest_norm * 1.01})
-    made = make_rados(pipeline(path, wide, [{**SETS[4], "features": ["age"]}]), write=False).sets[0]
+    made = perform(pipeline(path, wide, [{**SETS[4], "features": ["age"]}]), write=False).value.sets[0]
     noise = dict(zip(wide.feature_names, made.rados.noise_std, strict=True))
     assert noise.pop("age") > 0
     assert not any(noise.values())
@@ -321,7 +327,7 @@ def test_what_fails_before_the_draw_costs_nothing(clinic: Clinic, tmp_path: Path
     frame.to_parquet(tmp_path / "bad" / "part.parquet")
     sets = [SETS[0], SETS[1]]
     with pytest.raises(DataError, match="bmi"):
-        make_rados(pipeline(tmp_path / "bad", domain, sets, output=str(tmp_path / "o")))
+        perform(pipeline(tmp_path / "bad", domain, sets, output=str(tmp_path / "o")))
     assert {state for _, state in states(own_ledger)} == {"void"}
     assert not (tmp_path / "o").exists()
 
@@ -338,7 +344,7 @@ def test_a_set_whose_noise_cannot_be_drawn_costs_the_others_nothing(clinic: Clin
         ({**SETS[1], "keep_epsilon": 1e-308}, "keep_epsilon: input should be greater than"),
     ):
         with pytest.raises(UsageError, match=message):
-            make_rados(pipeline(*clinic(), [drawn, broken]), write=False)
+            perform(pipeline(*clinic(), [drawn, broken]), write=False)
     assert not own_ledger.exists()
 
 
@@ -352,7 +358,7 @@ def test_an_unusable_row_costs_nothing_where_noise_is_on_rows(
     (tmp_path / "bad").mkdir()
     frame.to_parquet(tmp_path / "bad" / "part.parquet")
     with pytest.raises(DataError, match="bmi") as raised:
-        make_rados(pipeline(tmp_path / "bad", domain, [SETS[3], EDGES], output=str(tmp_path / "o")))
+        perform(pipeline(tmp_path / "bad", domain, [SETS[3], EDGES], output=str(tmp_path / "o")))
     assert {state for _, state in states(own_ledger)} == {"void"}
     assert not getattr(raised.value, "__notes__", [])
     assert not list(own_ledger.parent.glob("*.runs/*"))
@@ -361,7 +367,7 @@ def test_an_unusable_row_costs_nothing_where_noise_is_on_rows(
 def test_a_boosting_path_without_a_round_leaves_a_choice_of_the_zero_model(clinic: Clinic, own_ledger: Path) -> None:
     """No feature's edge is as small as the oracle wants, which follows from the released rados: it is no failure."""
     learn = {"kind": "radoboost", "oracle": "prudential", "prudence": 1e-9}
-    made = make_rados(pipeline(*clinic(), [{**SETS[1], "learn": learn}]), write=False).sets[0]
+    made = perform(pipeline(*clinic(), [{**SETS[1], "learn": learn}]), write=False).value.sets[0]
     assert made.model is not None
     assert not made.model.weights.any()
     assert (made.model.details["rounds"], made.model.details["kept_round"]) == (0, 0)
@@ -374,9 +380,9 @@ def test_a_run_keeps_the_number_of_rows_secret_or_publishes_it(clinic: Clinic, t
     for public in (SETS[1], PLAIN, SETS[3], SETS[7]):
         with pytest.raises(UsageError, match=f"'had' keeps the number of rows secret .*, and {public['name']!r}"):
             pipeline("/nowhere", clinic()[1], [*secret, public])
-    make_rados(pipeline(*clinic(), secret, output=str(tmp_path / "o")))
+    perform(pipeline(*clinic(), secret, output=str(tmp_path / "o")))
     manifest = json.loads((tmp_path / "o" / "manifest.json").read_text())
-    assert [item["rows"] for item in manifest["sets"]] == [None, None]
+    assert [item["rows"] for item in manifest["facts"]["sets"]] == [None, None]
     for name in ("manifest.json", "report.html"):
         assert "3000" not in numbers_in((tmp_path / "o" / name).read_text())
 
@@ -386,10 +392,10 @@ def test_sets_that_are_recoverable_together_are_refused_together(clinic: Clinic,
     """Two plain sets of 190 rados with public seeds: 380 equations for 200 rows, and they do solve."""
     path, domain = clinic(200, 2)
     two = [{**PLAIN, "name": name, "count": 190, "seed": seed} for name, seed in (("p", 1), ("q", 2))]
-    make_rados(pipeline(path, domain, two[:1]), write=False)
+    perform(pipeline(path, domain, two[:1]), write=False)
     with pytest.raises(UsageError, match="sets 'p', 'q' together are refused: 380 rados of 200 examples"):
-        make_rados(pipeline(path, domain, two), write=False)
-    make_rados(pipeline(path, domain, two, accept_no_privacy=True, output=str(tmp_path / "o")))
+        perform(pipeline(path, domain, two), write=False)
+    perform(pipeline(path, domain, two, accept_no_privacy=True, output=str(tmp_path / "o")))
     rows = read_rows(str(path), domain, Lattice(domain.norm_bound, 20), most=200)
     seeds = [rows.seeds(SignatureKey.from_seed(seed).reveal()) for seed in (1, 2)]
     members = np.concatenate([UniformRados(domain.width, 190).memberships(s).T for s in seeds]).astype(float)
@@ -399,7 +405,7 @@ def test_sets_that_are_recoverable_together_are_refused_together(clinic: Clinic,
     assert len(found.indices) == 200
     noisy = {"name": "c", "kind": "noisy_column", "features": ["smoker"], "unit": "u", "count": 190, "budget": BUDGET}
     with pytest.raises(UsageError, match="sets 'p', 'c' together are refused"):  # its other columns are exact
-        make_rados(pipeline(path, domain, [two[0], noisy]), write=False)
+        perform(pipeline(path, domain, [two[0], noisy]), write=False)
 
 
 @pytest.mark.usefixtures("no_plots")
@@ -408,8 +414,8 @@ def test_columns_left_public_are_not_handed_out_by_record_without_consent(clinic
     path, domain = clinic(200, 2)
     item = {**SETS[3], "features": ["smoker"], "base": "hadamard", "count": 512}
     with pytest.raises(UsageError, match="set 'rr' is refused: Hadamard rados invert publicly"):
-        make_rados(pipeline(path, domain, [item]), write=False)
-    make_rados(pipeline(path, domain, [item], accept_no_privacy=True, output=str(tmp_path / "o")))
+        perform(pipeline(path, domain, [item]), write=False)
+    perform(pipeline(path, domain, [item], accept_no_privacy=True, output=str(tmp_path / "o")))
     found = audit_file(tmp_path / "o" / "rr.rados.parquet", lake=str(path))
     inverted = {attack.name: attack for attack in found.attacks}["hadamard inversion"]
     assert inverted.recovered is not None
@@ -423,7 +429,7 @@ def test_an_audit_reads_rows_on_the_grid_of_the_file(clinic: Clinic, tmp_path: P
     path, domain = clinic(200, 2)
     sets = [{**PLAIN, "count": 256, "seed": 3}, {**PLAIN, "name": "had", "kind": "hadamard", "count": 512}]
     coarse = {"lattice_bits": 12, "accept_no_privacy": True, "output": str(tmp_path / "o")}
-    make_rados(pipeline(path, domain, sets, **coarse))
+    perform(pipeline(path, domain, sets, **coarse))
     assert RadoSet.load(tmp_path / "o" / "plain.rados.parquet").lattice_bits == 12
     dense = audit_file(tmp_path / "o" / "plain.rados.parquet", lake=str(path), seed=3)
     assert (dense.attacks[-1].recovered, dense.attacks[-1].of) == (200, 200)
@@ -437,35 +443,35 @@ def test_the_span_of_one_hot_rows_is_no_alarm(clinic: Clinic, tmp_path: Path) ->
     """Their columns are tied (each group sums to the intercept), so rows that were never summed lie in it too."""
     domain = clinic()[1]
     make_lake(tmp_path / "strangers", rows=200, features=12, partitions=1, seed=99)
-    make_rados(pipeline(clinic()[0], domain, [PLAIN], output=str(tmp_path / "o")))
+    perform(pipeline(clinic()[0], domain, [PLAIN], output=str(tmp_path / "o")))
     found = audit_file(tmp_path / "o" / "plain.rados.parquet", candidates=str(tmp_path / "strangers"))
     span = found.attacks[-1]
     assert (span.name, span.applies, span.recovered) == ("span", False, 0)
     assert not found.recoverable
     few, _ = clinic(12, 1)  # 12 rows cannot span it: now the test tells members from strangers
-    make_rados(pipeline(few, domain, [PLAIN], accept_no_privacy=True, output=str(tmp_path / "few")))
+    perform(pipeline(few, domain, [PLAIN], accept_no_privacy=True, output=str(tmp_path / "few")))
     for candidates, inside in ((few, 12), (tmp_path / "strangers", 0)):
         span = audit_file(tmp_path / "few" / "plain.rados.parquet", candidates=str(candidates)).attacks[-1]
         assert (span.applies, span.recovered) == (True, inside)
 
 
 def test_noisy_edges_use_the_finest_grid_or_the_one_that_is_given(clinic: Clinic) -> None:
-    finest = plan_set(job := pipeline(*clinic(), [EDGES]), job.sets[0])
+    finest = planned(job := pipeline(*clinic(), [EDGES]))
     assert finest.statistic.scale <= MOST_SCALE < 2 * finest.statistic.scale
     assert finest.lattice.bits == 11
-    given = plan_set(job := pipeline(*clinic(), [EDGES], lattice_bits=9), job.sets[0])
+    given = planned(pipeline(*clinic(), [EDGES], lattice_bits=9))
     assert given.lattice.bits == 9
     assert given.edge_noise == pytest.approx(finest.edge_noise)
     with pytest.raises(UsageError, match=r"set 'edges': lattice_bits 20 is finer than .* at most 11"):
-        plan_set(job := pipeline(*clinic(), [EDGES], lattice_bits=20), job.sets[0])
-    assert any("on a grid of 11 bits" in line for line in plan_lines(job, [finest], None))
+        planned(pipeline(*clinic(), [EDGES], lattice_bits=20))
+    assert any("on a grid of 11 bits" in line for line in plan_lines(job, None))
 
 
 def test_a_budget_that_covers_one_set_of_two_spends_neither(clinic: Clinic, own_ledger: Path) -> None:
     limit = {"first_limit": {"epsilon": 1.2, "delta": 1e-6}}
     two = [{**SETS[0], "name": "a"}, {**SETS[0], "name": "b"}]
     with pytest.raises(BudgetError, match="does not cover"):
-        make_rados(pipeline(*clinic(), two, ledger=limit), write=False)
+        perform(pipeline(*clinic(), two, ledger=limit), write=False)
     assert states(own_ledger) == [("replace_one", "void")]
 
 
@@ -537,7 +543,7 @@ def test_files_that_are_not_rados_are_refused(clinic: Clinic, tmp_path: Path) ->
     ],
 )
 def test_a_malformed_header_is_named_with_its_file_and_key(
-    everything: tuple[Path, RadosResult, Path], tmp_path: Path, change: dict[str, Any], message: str
+    everything: tuple[Path, Result, Path], tmp_path: Path, change: dict[str, Any], message: str
 ) -> None:
     table = pq.read_table(everything[0] / "plain.rados.parquet")
     header = json.loads(table.schema.metadata[b"daskrado"]) | change
@@ -547,7 +553,7 @@ def test_a_malformed_header_is_named_with_its_file_and_key(
 
 
 def test_a_malformed_table_is_named_with_its_file_and_column(
-    everything: tuple[Path, RadosResult, Path], tmp_path: Path
+    everything: tuple[Path, Result, Path], tmp_path: Path
 ) -> None:
     table = pq.read_table(everything[0] / "plain.rados.parquet")
     count = table.num_rows
@@ -565,9 +571,7 @@ def test_a_malformed_table_is_named_with_its_file_and_column(
         RadoSet.load(tmp_path)
 
 
-def test_a_tampered_domain_does_not_match_its_hash(
-    everything: tuple[Path, RadosResult, Path], tmp_path: Path
-) -> None:
+def test_a_tampered_domain_does_not_match_its_hash(everything: tuple[Path, Result, Path], tmp_path: Path) -> None:
     table = pq.read_table(everything[0] / "plain.rados.parquet")
     header = json.loads(table.schema.metadata[b"daskrado"])
     header["domain"]["norm_bound"] = 77.0
@@ -582,8 +586,7 @@ def test_the_adaboost_baseline_runs_and_says_what_it_is(clinic: Clinic, tmp_path
     content |= {"domain": domain.model_dump(mode="json"), "output": str(tmp_path / "o"), "keep": "training_error"}
     (tmp_path / "a.yaml").write_text(yaml.safe_dump(content))
     job = load_job(tmp_path / "a.yaml")
-    lines = list(job.lines(job.result()))
-    assert "not differentially private" in lines[0]
+    assert "not differentially private" in perform(job).lines[0]
     model = LinearModel.load(tmp_path / "o" / "model.json")
     frame = pd.concat([pd.read_parquet(p) for p in sorted(path.glob("*.parquet"))])
     truth = frame["readmitted"]
