@@ -11,7 +11,6 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import bdtr
 
 from daskrado.errors import UsageError
 from daskrado.privacy.repeated_losses import repeated_losses
@@ -31,6 +30,8 @@ class Marginal:
 
     def acceptance(self) -> float:
         """P(low <= Binomial(m, 1/2) <= high), exactly: how often rejection sampling would accept."""
+        from scipy.special import bdtr
+
         return 1.0 - 2.0 * float(bdtr(self.window.low - 1, self.window.rows, 0.5)) if self.window.low else 1.0
 
     def epsilon(self) -> float:
@@ -48,6 +49,8 @@ class Marginal:
 
         sup over z of F(z) - exp(epsilon / 2) F(z - 1) for F the binomial's distribution function.
         """
+        from scipy.special import bdtr
+
         rows, bound = self.window.rows, math.exp(self.window.epsilon / 2)
         # The ratio (m - z + 1) / z of neighbouring masses exceeds the bound below this value.
         last = math.floor((rows + 1) / (1 + bound))
