@@ -11,14 +11,14 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import bdtr
 
 from daskrado.errors import UsageError
+from daskrado.privacy.repeated_losses import repeated_losses
 from daskrado.privacy.statement import MarginalFacts
+from daskrado.privacy.total_loss import Losses, optimal_epsilon
 from daskrado.statistics.window import Window, log_binomial
 
 COMPOSED_DELTA = 1e-6
-_NOTHING = -300.0  # log of a mass that no delta can feel
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,8 @@ class Marginal:
 
     def acceptance(self) -> float:
         """P(low <= Binomial(m, 1/2) <= high), exactly: how often rejection sampling would accept."""
+        from scipy.special import bdtr
+
         return 1.0 - 2.0 * float(bdtr(self.window.low - 1, self.window.rows, 0.5)) if self.window.low else 1.0
 
     def epsilon(self) -> float:
@@ -47,6 +49,8 @@ class Marginal:
 
         sup over z of F(z) - exp(epsilon / 2) F(z - 1) for F the binomial's distribution function.
         """
+        from scipy.special import bdtr
+
         rows, bound = self.window.rows, math.exp(self.window.epsilon / 2)
         # The ratio (m - z + 1) / z of neighbouring masses exceeds the bound below this value.
         last = math.floor((rows + 1) / (1 + bound))
@@ -54,26 +58,30 @@ class Marginal:
         return max(0.0, float(bdtr(last, rows, 0.5)) - bound * below)
 
     def composed_epsilon(self, delta: float) -> float:
-        """The epsilon of the coordinate in all ``count`` rados together at ``delta``, by their loss distribution.
+        """The epsilon of the coordinate in all ``count`` rados together at ``delta``, never below the exact one.
 
-        Convolves the exact losses, rounded up to a grid far below their spread (about 2 / sqrt(m)); infinite where
-        the mass of the edges exceeds delta.
-
-        Reference: Koskela, Jälkö and Honkela (2020), numerical loss distributions.
+        One rado loses log C(m, z) / C(m, z - 1) = log((m - z + 1) / z) at a value z above the window's low end, and
+        everything at that end; the sum of ``count`` losses gives epsilon. It is infinite where the mass of the low
+        ends exceeds delta. Mirrored values, m + 1 - z for z, exchange the two neighbours' laws: both directions are
+        the same.
         """
         if not 0 < delta < 1:
             raise UsageError(f"delta must be between 0 and 1, got {delta}")
-        from dp_accounting.pld import privacy_loss_distribution
-
-        support, masses = self.window.support(), self.window.log_masses()
-        law = {z: mass for z, mass in zip(support.tolist(), masses.tolist(), strict=True) if mass > _NOTHING}
-        if len(law) == 1:  # one value, and the neighbour's one value is another: no epsilon at any delta below 1
+        if self.window.low == self.window.high:  # the neighbour's one value is another
             return math.inf
-        shifted = {z + 1: mass for z, mass in law.items()}
-        one = privacy_loss_distribution.from_two_probability_mass_functions(
-            law, shifted, value_discretization_interval=min(1e-4, 0.01 / math.sqrt(self.window.rows))
-        )
-        return float(one.self_compose(self.count).get_epsilon_for_delta(delta))
+        return optimal_epsilon(repeated_losses([(self._losses(), self.count)], delta), delta)
+
+    def _losses(self) -> Losses:
+        """The losses of one rado; masses follow from the middle one by ratios, and are raised by their rounding."""
+        rows, support = self.window.rows, self.window.support().astype(np.float64)
+        middle = len(support) // 2
+        steps = np.log1p((rows - 2 * support[:-1] - 1) / (support[:-1] + 1))  # log C(m, z + 1) / C(m, z)
+        logs = np.concatenate([-np.cumsum(steps[:middle][::-1])[::-1], [0.0], np.cumsum(steps[middle:])])
+        masses = np.exp(logs)
+        # Each of so many additions may err by 2^-53 of the largest logarithm, and so may the sum of the masses.
+        error = len(support) * (2 + float(np.abs(logs).max())) * 2.0**-52
+        masses = masses / masses.sum() * (1 + 2 * error)
+        return Losses(steps, masses[1:], float(masses[0]))
 
     def facts(self, feature: str) -> MarginalFacts:
         """The numbers that a statement must carry."""

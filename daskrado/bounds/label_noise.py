@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from scipy import stats
-
 from daskrado.errors import UsageError
 
 
@@ -25,10 +23,12 @@ def noise_length(kind: str, dimension: int, scale: float, failure: float, std: f
         return 0.0
     if kind == "laplace":
         return scale * math.sqrt(dimension) * math.log(dimension / failure)
+    from scipy.special import gammainccinv  # the quantile itself: scipy.stats takes most of a second to import
+
     if kind == "l2_gamma":
-        return float(stats.gamma.isf(failure, dimension, scale=scale))
+        return scale * float(gammainccinv(dimension, failure))
     if kind == "gaussian":
-        return float(stats.chi.isf(failure, dimension, scale=scale))
+        return scale * math.sqrt(2 * float(gammainccinv(dimension / 2, failure)))
     if std is not None:
         return std * math.sqrt(dimension / failure)
     raise UsageError(f"noise {kind!r} is unknown; allowed: laplace, l2_gamma, gaussian")

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linprog
-from scipy.special import logsumexp
 
 from daskrado.errors import UsageError
 
@@ -26,6 +24,8 @@ def log_exponential_risk(rados: Matrix, theta: Matrix) -> float:
 
     Reference: Nock, Patrini and Friedman (2015), equation 2.
     """
+    from scipy.special import logsumexp
+
     return float(logsumexp(-(rados @ theta))) - math.log(len(rados))
 
 
@@ -78,6 +78,8 @@ def separability(rados: Matrix) -> Separability:
 
     Columns are scaled by their largest entry, which does not change the answer.
     """
+    from scipy.optimize import linprog  # a third of a second, and only some reports ask
+
     largest = np.abs(rados).max(axis=0)
     used = np.flatnonzero(largest > 0)
     direction = np.zeros(rados.shape[1])

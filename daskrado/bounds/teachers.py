@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import gammaln, xlog1py, xlogy
 
 from daskrado.engines.answers import Answering, Name, Terms, answering
 from daskrado.errors import UsageError
@@ -60,6 +59,8 @@ class Forecast:
 
 def forecast(mechanism: Answering, teachers: int, agreement: float) -> Forecast:
     """Exact sums over the binomial law of the votes of ``teachers`` that each are right with chance ``agreement``."""
+    from scipy.special import gammaln, xlog1py, xlogy
+
     if not 0.5 < agreement <= 1:
         raise UsageError(
             f"agreement is the share of teachers with the same answer, above 1/2 and at most 1, got {agreement}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import logging
@@ -10,7 +9,6 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator
-from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -107,6 +105,8 @@ def _deaf_to_ctrl_c() -> Iterator[None]:
     """Threads and processes that start in here, and those that they start, never see Ctrl-C: a terminal sends it to
     all processes at once, and this one alone answers it, by ending the others. Here it waits until the block ends.
     """
+    from multiprocessing import resource_tracker
+
     resource_tracker.ensure_running()  # started later, it would lift the block in the thread that starts workers
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -274,6 +274,8 @@ def _check_address(address: str, where: str) -> None:
 
 async def _greet(address: str, security: Any, timeout: float) -> None:
     """Connect as Dask does and hang up."""
+    import asyncio
+
     from distributed import Security
     from distributed.comm import connect as call
 

@@ -9,11 +9,9 @@ import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from dask.delayed import Delayed
-from distributed import Client, WorkerPlugin, as_completed, get_worker
 from numpy.typing import NDArray
 
 from daskrado.errors import ClusterError, DataError, UsageError
@@ -36,6 +34,9 @@ from daskrado.statistics.base import Additive, Rows, Statistic, Summary
 from daskrado.table.domain import Domain
 from daskrado.table.inner_loops import REPAID_CELLS
 from daskrado.table.lattice import Lattice
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 __all__ = ["CHUNK_ROWS", "FAN_IN", "Partial", "Passes", "Share", "collect", "open_passes"]
 
@@ -198,6 +199,8 @@ def _on_cluster(client: Client, job: Job, lake: Lake, report: Progress, *, near:
 
 
 def _reduce(job: Job, lake: Lake, client: Client, report: Progress, stages: list[Any], near: bool) -> Partial:
+    from distributed import as_completed  # only where there are workers: Dask takes a quarter of a second
+
     mark = secrets.token_hex(4)  # passes of one session must not share results
     if job.statistic.secret:
         # Its parameters depend on the rows, so they stay out of the task graph; every worker has a copy.
@@ -293,7 +296,7 @@ def _firsts(lake: Lake) -> list[int]:
 
 def is_delayed(partition: Any) -> bool:
     """Whether a partition is a piece of a Dask DataFrame that is yet to be computed."""
-    return isinstance(getattr(partition, "content", None), Delayed)
+    return hasattr(getattr(partition, "content", None), "__dask_graph__")  # Dask's own mark of a collection
 
 
 def without_delayed(partition: Any) -> Any:
@@ -308,6 +311,8 @@ def _same(job: Job) -> Job:
 
 
 def _task(job: Job, run: Sequence[Any], content: Any, first: int) -> Partial:
+    from distributed import get_worker
+
     plugin = get_worker().plugins[_plugin_name(job.ticket)]
     starts = itertools.accumulate((partition.rows for partition in run), initial=first)
     return merge_tree(
@@ -323,19 +328,7 @@ def _plugin_name(ticket: str) -> str:
     return f"daskrado-key-{ticket}"
 
 
-class _KeyPlugin(WorkerPlugin):  # type: ignore[misc]
-    """Brings the signature key to every worker, also to one that joins later, and holds the rows kept there."""
-
-    def __init__(self, ticket: str, material: bytes, store: RowStore) -> None:
-        self.name = _plugin_name(ticket)
-        self.material = material
-        self.store = store
-
-    def __repr__(self) -> str:
-        return "<key plugin>"
-
-
-def _register(client: Client, plugin: _KeyPlugin) -> None:
+def _register(client: Client, plugin: Any) -> None:
     """Again if a worker dies while it is being told: the scheduler forgets nobody, and telling twice does no harm."""
     for attempt in range(RETRIES + 1):
         try:
@@ -349,7 +342,9 @@ def _register(client: Client, plugin: _KeyPlugin) -> None:
 
 @contextlib.contextmanager
 def _key_on_workers(client: Client, ticket: str, material: bytes, store: RowStore) -> Iterator[None]:
-    _register(client, _KeyPlugin(ticket, material, store))
+    from daskrado.lake.key_plugin import KeyPlugin
+
+    _register(client, KeyPlugin(_plugin_name(ticket), material, store))
     try:
         yield
     finally:

@@ -7,10 +7,9 @@ import itertools
 import math
 import secrets
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from distributed import Client, as_completed
 from numpy.typing import NDArray
 
 from daskrado.errors import ClusterError, DataError
@@ -31,6 +30,9 @@ from daskrado.lake.teachers import (
     vote,
 )
 from daskrado.statistics.votes import Votes
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 WAVE_BYTES = 64 << 20  # encoded rows that a worker may hold between reading and training
 
@@ -149,6 +151,8 @@ def _train_here(course: Course, lake: Lake, report: Progress) -> list[Trained]:
 def _train_on(
     client: Client, course: Course, lake: Lake, report: Progress, held: list[Any], others: list[Any]
 ) -> None:
+    from distributed import as_completed
+
     groups, mark, done, rows = course.groups(), secrets.token_hex(6), 0, 0
     # A task, not scattered data: if the worker that holds it dies, it is made again.
     shared = client.submit(same, course, key=f"daskrado-course-{mark}", pure=False)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from concurrent.futures import CancelledError
-from typing import Any, NoReturn
-
-from distributed import Client, KilledWorker, as_completed
-from distributed.comm import CommClosedError
-from distributed.scheduler import NoWorkerError
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from daskrado.errors import ClusterError, DaskradoError, DataError
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 RETRIES = 3
 LOST = "the scheduler was lost while it worked on the lake"
@@ -24,6 +22,9 @@ def refuse(problems: Sequence[str]) -> NoReturn:
 
 def failure(future: Any) -> DaskradoError:
     """Why a task has no result, by its kind only: the text of an unforeseen error might quote a row."""
+    from distributed import KilledWorker
+    from distributed.scheduler import NoWorkerError
+
     if future.status != "error":
         return ClusterError(LOST)
     error = future.exception()
@@ -48,6 +49,10 @@ def failure(future: Any) -> DaskradoError:
 @contextlib.contextmanager
 def given_up(client: Client, futures: Sequence[Any]) -> Iterator[None]:
     """A block that waits for tasks: whatever ends it early cancels them, and a lost scheduler is told of as such."""
+    from concurrent.futures import CancelledError
+
+    from distributed.comm import CommClosedError
+
     try:
         yield
     except (CancelledError, CommClosedError) as error:
@@ -60,6 +65,8 @@ def given_up(client: Client, futures: Sequence[Any]) -> Iterator[None]:
 
 def results(client: Client, futures: Sequence[Any]) -> Iterator[Any]:
     """The results of tasks, as they come."""
+    from distributed import as_completed
+
     with given_up(client, futures):
         for future in as_completed(futures, loop=client.loop):  # never the process's default client
             if future.status != "finished":

@@ -6,18 +6,20 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-from dask.delayed import Delayed
 
 from daskrado.errors import DataError, UsageError
 from daskrado.lake.fingerprint import ColumnFacts, fingerprint
 from daskrado.lake.scan import Lake
 from daskrado.table.domain import Domain
 from daskrado.table.encoding import needed_columns, type_problem
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from dask.delayed import Delayed
 
 _SLICE_ROWS = 1 << 18
 
@@ -33,13 +35,15 @@ class FramePartition:
 
     def tables(self, columns: Sequence[str]) -> Any:
         """Yield the one table with the wanted columns."""
-        if isinstance(self.content, Delayed):
+        if not isinstance(self.content, pa.Table):
             raise TypeError("a Dask partition is resolved by collect before it is read")
         yield 0, self.content.select(columns)
 
 
 def open_frame(source: Any, domain: Domain, *, label: bool = True, ids: bool = False) -> Lake:
     """Check a pandas or Dask DataFrame against the Domain and cut it into partitions."""
+    import pandas as pd
+
     columns = needed_columns(domain, label=label, ids=ids)
     if isinstance(source, pd.DataFrame):
         _check_columns(source.columns, columns)

@@ -7,11 +7,10 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from distributed import Client
 
 from daskrado.errors import DataError, PublishError, UsageError
 from daskrado.lake.failures import RETRIES, refuse, results
@@ -21,6 +20,9 @@ from daskrado.lake.publish import new_folder
 from daskrado.lake.scan import open_lake, require_columns
 from daskrado.models.linear import LinearModel
 from daskrado.table.encoding import needed_columns
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 SCORED = ("margin", "predicted")
 by_scoring = by_columns((), SCORED)

@@ -9,7 +9,6 @@ import hashlib
 import secrets
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
 from daskrado.statistics.rados import mix
@@ -48,6 +47,8 @@ def position_seeds(key: bytes, partition: str, start: int, rows: int) -> NDArray
     Under add/remove this is sound only for a secret, fresh key: with a public key a removed row would shift the
     signatures of all later ones.
     """
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
     digest = hashlib.blake2b(f"{partition}\0{start}".encode(), key=key, digest_size=48).digest()
     cipher = Cipher(algorithms.AES(digest[:32]), modes.CTR(digest[32:]))
     return np.frombuffer(cipher.encryptor().update(bytes(8 * rows)), dtype="<u8")

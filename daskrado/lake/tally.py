@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from distributed import Client
 from numpy.typing import NDArray
 
 from daskrado.errors import DataError
 from daskrado.lake.failures import RETRIES, results
 from daskrado.lake.scan import ParquetPartition, open_files
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 IntVector = NDArray[np.int64]
 Count = Callable[[pa.Table], IntVector]

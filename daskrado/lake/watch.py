@@ -7,10 +7,10 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-import dask
-from distributed import Client
+if TYPE_CHECKING:
+    from distributed import Client
 
 TASK_TIMEOUT = 1800.0  # seconds; one task reads one file, a quarter of a gigabyte of it, or some small ones
 TRIES = 2
@@ -26,6 +26,8 @@ class Watch:
     """
 
     def __init__(self, client: Client, prefix: str, place: Callable[[str], str], stop: Callable[[], None]) -> None:
+        import dask
+
         self.problem: str | None = None
         self._client = client
         self._prefix = prefix

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
 
 from daskrado.errors import UsageError
 from daskrado.learners.on_release.moments import MeanLearner, MomentsLearner
@@ -85,6 +84,8 @@ class Logistic:
 
     def __call__(self, x: Floats, y: NDArray[np.int8]) -> Floats:
         """The weights."""
+        from scipy.special import expit
+
         rows, width = x.shape
         theta = np.zeros(width)
         value = self._value(x, y, theta)

@@ -12,7 +12,6 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
 
 from daskrado.errors import UsageError
 from daskrado.registry import make
@@ -75,10 +74,14 @@ class Logistic(Loss):
 
     def slope(self, z: Margins) -> Margins:
         """-1 / (1 + exp(z))."""
+        from scipy.special import expit  # not needed to plan
+
         return np.asarray(-expit(-z))
 
     def curvature(self, z: Margins) -> Margins:
         """p (1 - p), p = 1 / (1 + exp(-z))."""
+        from scipy.special import expit
+
         return np.asarray(expit(z) * expit(-z))
 
     def derivatives(self, z: Margins) -> tuple[Margins, Margins, Margins]:

@@ -13,7 +13,6 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import BeforeValidator, PlainSerializer
-from scipy.special import xlogy
 
 from daskrado.errors import UsageError
 from daskrado.losses.margin import Loss, Margins
@@ -52,6 +51,8 @@ class Generator:
 
 
 def _entropy(q: Margins) -> Margins:
+    from scipy.special import xlogy
+
     return np.asarray(xlogy(q, q) + xlogy(1 - q, 1 - q), dtype=np.float64)
 
 

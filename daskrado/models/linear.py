@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
@@ -20,6 +19,9 @@ from daskrado.table.encoding import encode_table, needed_columns, type_problem
 from daskrado.table.fourier_features import frequencies
 from daskrado.table.lattice import row_norms
 from daskrado.table.yaml_file import parse, write_text
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SCHEMA = "daskrado.model/1"
 _CHUNK_ROWS = 16_384  # encoded rows held at once
@@ -56,6 +58,8 @@ class LinearModel:
     @property
     def coefficients(self) -> pd.Series:
         """Weights by feature name."""
+        import pandas as pd  # only where a frame is asked for: half a second
+
         return pd.Series(self.weights, index=list(self.domain.feature_names), name="weight")
 
     def margins(self, table: pa.Table | pd.DataFrame) -> NDArray[np.float64]:
@@ -86,6 +90,8 @@ class LinearModel:
 
     def predict(self, table: pa.Table | pd.DataFrame) -> pd.Series:
         """The predicted label of each row."""
+        import pandas as pd
+
         index = table.index if isinstance(table, pd.DataFrame) else None
         return pd.Series(self.labels(self.margins(table)).to_pandas().to_numpy(), index=index, name="predicted")
 
@@ -170,17 +176,18 @@ class LinearModel:
 
 def _as_arrow(table: pa.Table | pd.DataFrame, needed: list[str]) -> pa.Table:
     """The needed columns as an Arrow table; no error quotes a cell, as Arrow's own would."""
-    if not isinstance(table, pa.Table | pd.DataFrame):
+    is_arrow = isinstance(table, pa.Table)
+    if not is_arrow and not _is_frame(table):
         kind = f"{type(table).__module__.partition('.')[0]} {type(table).__name__}"
         raise UsageError(
             f"a model scores a pandas DataFrame or an Arrow table, not a {kind}: compute() it first, or score a "
             "lake of files with daskrado predict"
         )
-    have = list(table.columns if isinstance(table, pd.DataFrame) else table.column_names)
+    have = list(table.column_names if is_arrow else table.columns)
     for name in needed:
         if have.count(name) != 1:
             raise DataError(f"column {name!r} is {'there twice' if name in have else 'missing'}")
-    if isinstance(table, pa.Table):
+    if is_arrow:
         return table.select(needed)
     arrays = {}
     for name in needed:
@@ -189,6 +196,12 @@ def _as_arrow(table: pa.Table | pd.DataFrame, needed: list[str]) -> pa.Table:
         except (pa.ArrowException, OverflowError):
             raise DataError(f"column {name!r} holds values of several types") from None
     return pa.table(arrays)
+
+
+def _is_frame(table: Any) -> bool:
+    import pandas as pd
+
+    return isinstance(table, pd.DataFrame)
 
 
 def _frequencies(domain: Domain) -> list[list[float]]:

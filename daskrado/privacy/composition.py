@@ -11,15 +11,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from daskrado.errors import UsageError
 from daskrado.privacy.curves import gaussian_epsilon, gaussian_slack, round_down, round_up, zcdp_epsilon
 from daskrado.privacy.events import MAX_EPSILON, ApproximateEvent, Event, GaussianEvent, PureEvent, ZcdpEvent
+from daskrado.privacy.repeated_losses import repeated_losses
 from daskrado.privacy.total_loss import (
     Losses,
     bounded_losses,
     gaussian_curve,
+    leaky_response,
     mixed_epsilon,
     normal_losses,
     optimal_epsilon,
@@ -234,41 +236,22 @@ def optimal(parts: Parts, delta: Fraction) -> Composition:
     return Composition(best[0], delta, best[1])
 
 
-_PLD_CELLS = 2**16
-_PLD_MIN_DELTA = 1e-9  # below it the rounding of the Fourier transform is no longer negligible
-_PLD_FFT_ERROR = 1e-12
-
-
 def loss_distribution(parts: Parts, delta: Fraction) -> Composition:
-    """The numerical loss distribution of dp-accounting, for bounded events: an independent route to ``optimal``.
+    """The numerical loss distribution of bounded events, by convolution: an independent route to ``optimal``.
 
-    Epsilons are rounded up to a common grid. It is never below ``optimal``, so only comparisons use it.
+    It is never below ``optimal``, so only comparisons use it.
 
-    *Reference*: Koskela, Jälkö and Honkela (2020); the dp-accounting library.
+    *Reference*: Koskela, Jälkö and Honkela (2020).
     """
-    name = "loss distribution (dp-accounting)"
-    if parts.total_rho > 0 or delta < _PLD_MIN_DELTA or parts.delta >= delta:
+    name = "loss distribution"
+    if parts.total_rho > 0 or parts.delta >= delta:
         return Composition(math.inf, delta, name)
     if not parts.bounded:
         return Composition(Fraction(0), delta, name)
-    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
-
-    epsilons = {epsilon for epsilon, _ in parts.bounded}
-    common = math.lcm(*(epsilon.denominator for epsilon in epsilons))
-    numerators = (epsilon.numerator * common // epsilon.denominator for epsilon in epsilons)
-    cell = max(Fraction(math.gcd(*numerators), common), parts.epsilon / _PLD_CELLS)
-    width = round_up(cell)
-    total: Any = None
-    for (epsilon, mass), times in parts.bounded.items():
-        steps = math.ceil(epsilon / cell)
-        rounded, finite = steps * width, 1 - float(mass)
-        # Explicit indices: from_privacy_parameters would divide in floats and may land one cell too high.
-        chances = {steps: finite / (1 + math.exp(-rounded)), -steps: finite / (1 + math.exp(rounded))}
-        one = PrivacyLossDistribution.create_from_rounded_probability(chances, float(mass), width)
-        many = one.self_compose(times)
-        total = many if total is None else total.compose(many)
-    level = max(round_down(delta) - _PLD_FFT_ERROR, 0.0)
-    return Composition(round_up(float(total.get_epsilon_for_delta(level))), delta, name)
+    level = round_down(delta)
+    laws = [(leaky_response(round_up(e), round_up(mass)), times) for (e, mass), times in parts.bounded.items()]
+    found = optimal_epsilon(repeated_losses(laws, level), level)
+    return Composition(min(found, round_up(parts.epsilon)), delta, name)
 
 
 THEOREMS: tuple[Callable[[Parts, Fraction], Composition], ...] = (

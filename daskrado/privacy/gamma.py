@@ -20,7 +20,6 @@ import os
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from daskrado.errors import UsageError
 from daskrado.privacy.noise import MAX_SCALE, MAX_VALUE
@@ -42,6 +41,8 @@ def l2_gamma(dimension: int, scale: float) -> NDArray[np.float64]:
         raise UsageError(f"the dimension of noise must be at least 1, got {dimension}")
     if isinstance(scale, bool) or not 0 < scale < math.inf:
         raise UsageError(f"the noise scale must be above 0 and finite, got {scale!r}")
+    from scipy.special import ndtri
+
     radius = -scale * math.fsum(np.log(_uniform(dimension)))
     direction = ndtri(_uniform(dimension))
     while not (length := float(np.linalg.norm(direction))) > 0:
@@ -53,6 +54,8 @@ def normal_vector(dimension: int, sigma: float) -> NDArray[np.float64]:
     """Independent normal coordinates, for a tilt that is never published itself; idealised as ``l2_gamma`` is."""
     if dimension < 1 or not 0 < sigma < math.inf:
         raise UsageError(f"normal noise needs a dimension and a finite sigma above 0, got {dimension} and {sigma!r}")
+    from scipy.special import ndtri
+
     return np.asarray(ndtri(_uniform(dimension)) * sigma)
 
 

@@ -55,6 +55,17 @@ def bounded_losses(groups: Sequence[tuple[Fraction, int]], delta: float) -> Loss
     return _on_grid(groups, laws, leak)
 
 
+def leaky_response(epsilon: float, delta: float) -> Losses:
+    """The loss of the worst mechanism with (epsilon, delta): randomised response that tells all with chance delta.
+
+    *Reference*: Kairouz, Oh and Viswanath (2015).
+    """
+    import numpy as np
+
+    chances = np.array([1 / (1 + math.exp(epsilon)), 1 / (1 + math.exp(-epsilon))])
+    return Losses(np.array([-epsilon, epsilon]), chances * (1 - delta) * (1 + 2.0**-49), delta)
+
+
 def _binomial(epsilon: Fraction, times: int, cut: float) -> tuple[Floats, Floats, float]:
     """Values (times - 2 l) epsilon and their probabilities, without tails of total mass below ``cut``.
 

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_matrix
 
 from daskrado.errors import UsageError
 from daskrado.statistics.base import Place
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
 
 LEAF = 1 << 13
 MOST_ROWS = 10**9 - 1  # of NumPy's hypergeometric sampler
@@ -54,6 +57,8 @@ def leaf_sizes(key: bytes, total: int, sizes: Sizes, leaf: int) -> Sizes:
 
 def leaf_members(key: bytes, total: int, sizes: Sizes, leaf: int) -> csr_matrix:
     """Members of every subset inside one leaf, as a 0/1 matrix of subsets by the leaf's rows."""
+    from scipy.sparse import csr_matrix
+
     held = leaf_sizes(key, total, sizes, leaf)
     rows = min(LEAF, total - leaf * LEAF)
     draw = np.random.Generator(stream(key, f"leaf\0{leaf}"))

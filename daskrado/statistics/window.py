@@ -8,7 +8,6 @@ from decimal import ROUND_CEILING, Context, Decimal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln
 
 from daskrado.errors import UsageError
 
@@ -88,6 +87,8 @@ def rounded_up(value: float, digits: int = 6) -> str:
 
 def log_binomial(rows: int, values: NDArray[np.int64]) -> NDArray[np.float64]:
     """log P(Binomial(rows, 1/2) = value)."""
+    from scipy.special import gammaln
+
     return np.asarray(
         gammaln(rows + 1.0) - gammaln(values + 1.0) - gammaln(rows - values + 1.0) - rows * math.log(2.0),
         dtype=np.float64,

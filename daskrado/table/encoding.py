@@ -6,7 +6,7 @@ Problems with the data are returned as values that name columns; they never hold
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ from daskrado.table import inner_loops as loops
 from daskrado.table.domain import BooleanColumn, CategoricalColumn, Domain, NumericColumn, Scalar
 from daskrado.table.fourier_features import fourier_features
 from daskrado.table.lattice import Lattice, clip_rows, just_inside
+from daskrado.table.value_set import value_set
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -34,21 +35,6 @@ class Problem:
 
     def __str__(self) -> str:
         return f"column {self.column!r}: {self.what}"
-
-
-def value_set(values: Iterable[Scalar], kind: pa.DataType) -> pa.Array | None:
-    """Declared values as an Arrow array of a column's type, or None where they cannot be of that type."""
-    target = kind.value_type if pa.types.is_dictionary(kind) else kind
-    items = list(values)
-    text = any(isinstance(v, str) for v in items)
-    if text != (pa.types.is_string(target) or pa.types.is_large_string(target) or pa.types.is_string_view(target)):
-        return None
-    if any(isinstance(v, bool) for v in items) != pa.types.is_boolean(target):
-        return None
-    try:
-        return pa.array(items, type=target)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-        return None
 
 
 def places(data: pa.Array | pa.ChunkedArray, values: pa.Array) -> Any:

@@ -7,7 +7,6 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from daskrado.table.domain import Kernel
 
@@ -29,6 +28,8 @@ def frequencies(kernel: Kernel, width: int) -> tuple[Matrix, int]:
     raw = np.random.Philox(key=[kernel.seed, 0x6B65726E656C]).random_raw(width * pairs) >> np.uint64(11)
     uniform = (raw.astype(np.float64) + 0.5) * 2.0**-53
     if kernel.kind == "gaussian":
+        from scipy.special import ndtri
+
         drawn = math.sqrt(2 * kernel.gamma) * ndtri(uniform)
     elif kernel.kind == "laplacian":
         drawn = kernel.gamma * np.tan(math.pi * (uniform - 0.5))

@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solveh_banded
 
 from daskrado.table.domain import Domain, NumericColumn
 
@@ -73,6 +72,8 @@ def smoother(domain: Domain, *, neighbours: bool = True, growth: float = 1.0) ->
         start += size + (column.fill is not None)
     if not beside.any():
         return lambda vector: pace * vector
+    from scipy.linalg import solveh_banded
+
     bands = np.stack([diagonal, beside])
     return lambda vector: pace * np.asarray(solveh_banded(bands, vector, lower=True))
 

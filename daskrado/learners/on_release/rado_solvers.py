@@ -10,7 +10,6 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
-from scipy.special import logsumexp, softmax
 
 from daskrado.errors import UsageError
 from daskrado.learners.base import ReleaseLearner
@@ -116,6 +115,8 @@ class RadoNewton(ReleaseLearner):
 
     def learn(self, rados: Vector) -> tuple[Vector, dict[str, Any]]:
         """Learn from the rows of ``rados``."""
+        from scipy.special import logsumexp, softmax
+
         count, width = rados.shape
         variance = float(rados.var(axis=0).mean())
         theta = np.zeros(width)
