@@ -54,7 +54,8 @@ class Account(Grants):
     6. A draw that may have been made and was not kept is never made again; its grant stays spent.
     7. A reservation stays charged until it is spent or voided, and one of these happens, once. A killed run gets
        nothing back by itself; what was spent is never given back.
-    8. A run that is refused, or fails, before it spent anything leaves no charge and no journal.
+    8. A process that fails voids what it reserved, or took over from one that was cut off, and did not spend. A run
+       that is refused, or fails, before it spent anything so leaves no charge and no journal.
     9. A run that fails later stays charged, and its journal stays until the run is published.
     10. Two processes never hold the journal of a run at once.
     11. A run is published once, whole; then no journal, key or kept folder is left, and nothing to resume.

@@ -68,6 +68,9 @@ class Journal(Closable):
             shutil.rmtree(folder, ignore_errors=True)
             os.close(lock)
             raise no_room(folder, error) from error
+        except BaseException:
+            os.close(lock)
+            raise
         return journal
 
     @classmethod
