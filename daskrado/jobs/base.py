@@ -234,5 +234,7 @@ def perform(
     from daskrado.jobs.publish import publish
 
     with opened(job, overwrite=overwrite, ledger=ledger, write=write, progress=progress, account=account) as run:
-        outcome = job.work(run)
-        return publish(run, outcome, write=write)
+        result = publish(run, job.work(run), write=write)
+        if not write:
+            run.account.done()  # nothing that was kept on disk is needed any more
+        return result

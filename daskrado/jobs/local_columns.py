@@ -213,6 +213,8 @@ class NumberColumn(ColumnKey):
             raise UsageError(f"reports: column {name!r} is not a number; take kary or unary")
         if column.bins is not None:
             raise UsageError(f"reports: column {name!r} is cut into bins; report it with kary or unary")
+        if domain.kernel is not None:
+            raise UsageError("reports: the domain's kernel mixes every column into every feature; drop the kernel")
         mechanism = LocalNumber(column.lower, column.upper, self.epsilon, self.delta)
         return ReportedNumber(name, mechanism, domain.feature_names.index(name), column.transform == "log1p")
 

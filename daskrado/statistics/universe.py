@@ -62,6 +62,8 @@ class Universe:
         """The universe of some columns of a Domain; the label column may be one of them."""
         if not columns or len(set(columns)) < len(columns):
             raise UsageError(f"a universe names at least one column, each once, got {list(columns)}")
+        if domain.kernel is not None:
+            raise UsageError("universe: the domain's kernel mixes every column into every feature; drop the kernel")
         starts, at = {}, 0
         for name, column in domain.columns.items():
             starts[name] = at

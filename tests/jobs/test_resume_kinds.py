@@ -152,9 +152,8 @@ def a_run(ledger: Path) -> str:
 def published(folder: Path) -> dict[str, bytes]:
     """What was released and learned; times and notes aside."""
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    found = {
-        str(p.relative_to(folder)): p.read_bytes() for p in files if p.name not in ("manifest.json", "report.html")
-    }
+    documents = ("manifest.json", "report.html", "_manifest.json", "_report.html")
+    found = {str(p.relative_to(folder)): p.read_bytes() for p in files if p.name not in documents}
     assert found
     return found
 
@@ -288,7 +287,7 @@ def test_noise_on_rows_that_was_summed_and_not_paid_for_is_released_under_the_sa
     nothing_left(own_ledger, tmp_path)
 
 
-@pytest.mark.parametrize(("kind", "moment"), [("queries", "queries.collect"), ("teachers", "session.train")])
+@pytest.mark.parametrize(("kind", "moment"), [("queries", "base.collect"), ("teachers", "session.train")])
 def test_an_engine_cut_off_before_its_first_draw_answers_under_the_same_grant(
     kind: str,
     moment: str,
@@ -298,7 +297,7 @@ def test_an_engine_cut_off_before_its_first_draw_answers_under_the_same_grant(
     own_ledger: Path,
     tmp_path: Path,
 ) -> None:
-    module = {"queries": "daskrado.jobs.measure.queries", "teachers": "daskrado.jobs.teachers.session"}[kind]
+    module = {"queries": "daskrado.jobs.base", "teachers": "daskrado.jobs.teachers.session"}[kind]
     killed(program(job(kind), ward, f"import {module}\n{module}.{moment.partition('.')[2]} = {KILL}"))
     assert states(own_ledger) == ["reserved"]
     resume(a_run(own_ledger))
@@ -397,8 +396,8 @@ def test_queries_cut_off_in_the_middle_keep_the_answers_they_had(
     )
     killed(program(job("queries"), ward, patch))
     result = resume(a_run(own_ledger))
-    assert repr(result.answers[:2]) == (tmp_path / "given").read_text()
-    assert len(result.answers) == 4
+    assert repr(list(result.value.answers[:2])) == (tmp_path / "given").read_text()
+    assert len(result.value.answers) == 4
     assert states(own_ledger) == ["spent"]
 
 
@@ -545,5 +544,18 @@ def test_reports_that_were_encoded_by_the_command_line_are_published_once(
     assert states(own_ledger) == ["spent"]
     assert forge(command(["run", "--resume", a_run(own_ledger)[:12]], tmp_path / "err")) == 0
     assert published(tmp_path / "reports") == published(tmp_path / "seen")
+    assert states(own_ledger) == ["spent"]
+    nothing_left(own_ledger, tmp_path)
+
+
+def test_published_reports_of_the_command_line_are_not_offered_to_be_finished(
+    ward: tuple[Path, Path], forge: Callable[[str], int], own_ledger: Path, tmp_path: Path, job: Callable[[str], Path]
+) -> None:
+    """``daskrado local encode``, killed when all is published: its hidden manifest says whose the folder is."""
+    words = ["local", "encode", str(ward[0]), str(job("local")), "--out", str(tmp_path / "reports")]
+    patch = f"import daskrado.ledger.journal as journal\njournal.Journal.forget = {KILL}"
+    assert forge(command(words, tmp_path / "err", patch)) == -signal.SIGKILL
+    with pytest.raises(UsageError, match="nothing left to finish"):
+        resume(a_run(own_ledger))
     assert states(own_ledger) == ["spent"]
     nothing_left(own_ledger, tmp_path)
