@@ -40,6 +40,10 @@ class Job(Frozen):
 
     name: ClassVar[str]
     addresses: ClassVar[tuple[Address, ...]] = ()  # keys beside the lake's that hold addresses the job reads
+    common_addresses: ClassVar[tuple[Address, ...]] = (
+        ("ledger", "path"),
+        *(("cluster", key) for key in ("scheduler_file", "tls_ca_file", "tls_client_cert", "tls_client_key")),
+    )
     reserves: ClassVar[bool] = True  # False where an engine reserves by itself, through the same account
     prefix: ClassVar[str] = ""  # of manifest and report; "_" hides them from readers of an output that is all Parquet
 

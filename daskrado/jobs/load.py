@@ -17,12 +17,6 @@ from daskrado.table.yaml_file import parse, read_yaml
 JobT = TypeVar("JobT", bound=Job)
 PACKAGE = "daskrado.jobs"
 DEFAULT_KIND = "learn"
-BASE_ADDRESSES: tuple[Address, ...] = (
-    ("lake",),
-    ("domain",),
-    ("ledger", "path"),
-    *(("cluster", key) for key in ("scheduler_file", "tls_ca_file", "tls_client_cert", "tls_client_key")),
-)
 
 
 def job_class(kind: str) -> type[Job]:
@@ -59,7 +53,7 @@ def load_job(source: Job | Mapping[str, Any] | str | Path, changes: Mapping[str,
         raise UsageError(f"{where}: kind {kind!r} is unknown; allowed: {', '.join(allowed)}")
     notes: list[str] = []
     if isinstance(source, str | Path):
-        for address in (*BASE_ADDRESSES, *chosen.addresses):
+        for address in (("lake",), ("domain",), *chosen.common_addresses, *chosen.addresses):
             _resolve(content, address, Path(source).parent, notes)
     job = parse(chosen, content, where)
     job._notes = tuple(notes)

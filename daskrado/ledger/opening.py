@@ -17,20 +17,11 @@ from daskrado.ledger.charging import opened_ledger
 from daskrado.ledger.journal import Journal, entries_of, find_journal, journal_folder
 from daskrado.ledger.ledger import Ledger, State
 
-_ADDRESSES = (  # keys of pipelines, of any kind, that hold addresses
-    ("models",),
-    ("queries",),
-    ("proportions",),
-    ("learner", "public_lake"),
-    ("ledger", "path"),
-    *(("cluster", key) for key in ("scheduler_file", "tls_ca_file", "tls_client_cert", "tls_client_key")),
-)
-
 
 @contextlib.contextmanager
 def open_account(
     kind: str,
-    pipeline: Any,
+    job: Any,
     *,
     overwrite: bool,
     ledger_path: str | Path | None,
@@ -44,13 +35,13 @@ def open_account(
         yield account
         return
     if write:
-        check_free(pipeline.output, overwrite=overwrite, reading=_read_by(pipeline))
+        check_free(job.output, overwrite=overwrite, reading=_read_by(job))
     run = uuid.uuid4().hex
     if not private:
         yield Account(run, overwrite=overwrite)
         return
-    with opened_ledger(ledger_path, pipeline.ledger) as ledger:
-        content = _remembered(kind, pipeline, overwrite) if write and remembered else None
+    with opened_ledger(ledger_path, job.ledger) as ledger:
+        content = _remembered(kind, job, overwrite) if write and remembered else None
         journal = None if content is None else Journal.create(journal_folder(ledger) / run, content)
         with guarded(Account(run, ledger, journal, overwrite=overwrite)) as opened:
             yield opened
@@ -98,13 +89,13 @@ def _named_folder(ledger: Ledger, run: str) -> Path:
     return journal_folder(ledger) / hashlib.blake2b(run.encode(), digest_size=16).hexdigest()
 
 
-def _remembered(kind: str, pipeline: Any, overwrite: bool) -> Mapping[str, Any] | None:
+def _remembered(kind: str, job: Any, overwrite: bool) -> Mapping[str, Any] | None:
     """A job as its journal keeps it, with addresses that any folder reads alike; None for a lake in memory."""
-    lake = _absolute(pipeline.lake)
+    lake = _absolute(job.lake)
     if lake is None:
         return None
-    dumped = pipeline.model_dump(mode="json", exclude={"lake"})
-    for *path, last in _ADDRESSES:
+    dumped = job.model_dump(mode="json", exclude={"lake"})
+    for *path, last in (*job.common_addresses, *job.addresses):
         holder: Any = dumped
         for key in path:
             holder = holder.get(key) if isinstance(holder, dict) else None
@@ -114,11 +105,15 @@ def _remembered(kind: str, pipeline: Any, overwrite: bool) -> Mapping[str, Any] 
     return {"kind": kind, "overwrite": overwrite, "pipeline": {**dumped, "lake": lake, "output": output}}
 
 
-def _read_by(pipeline: Any) -> list[Any]:
+def _read_by(job: Any) -> list[Any]:
     """Input addresses of a job; its output must not overwrite them."""
-    learner = getattr(pipeline, "learner", None)
-    named = [getattr(pipeline, key, None) for key in ("lake", "models", "queries", "proportions")]
-    return [*named, getattr(learner, "public_lake", None)]
+    found = [job.lake]
+    for address in job.addresses:
+        value = job
+        for key in address:
+            value = getattr(value, key, None)
+        found.append(value)
+    return found
 
 
 def _absolute(lake: Any) -> Any:
