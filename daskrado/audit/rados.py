@@ -165,7 +165,7 @@ def _span(rados: RadoSet, suspects: KeyedRows) -> Attack:
 def _lemma(rados: RadoSet, rows: KeyedRows | None, seed: int) -> Attack:
     if rows is None:
         raise UsageError("--seed gives the signatures of the rows in --lake: give both")
-    members = _members(rados, rows, SignatureKey.from_seed(seed).reveal())
+    members = _members(rados, rows, SignatureKey.from_seed(seed).key_bytes())
     if np.abs(members @ rows.edges(rados.lattice_bits) - rados.rados).max() > 1e-6 * max(
         1.0, float(np.abs(rados.rados).max())
     ):

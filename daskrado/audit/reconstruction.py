@@ -18,7 +18,7 @@ from daskrado.table.domain import Domain
 
 Matrix = NDArray[np.float64]
 
-ALONE = 1e-3  # expected number of rows alone in their bucket above which a Hadamard set counts as recoverable
+MOST_ALONE = 1e-3  # expected number of rows alone in their bucket above which a Hadamard set counts as recoverable
 _DETERMINED = 1e-8
 _IN_SPAN = 1e-6
 
@@ -30,7 +30,7 @@ def recoverable(kind: str, count: int, rows: int, support: int | None = None) ->
     """
     if kind == "hadamard":
         alone = expected_alone(count, rows)
-        if alone > ALONE:
+        if alone > MOST_ALONE:
             return (
                 f"Hadamard rados invert publicly to their {count} bucket sums, and about {alone:.3g} of {rows} "
                 "examples are alone in their bucket"

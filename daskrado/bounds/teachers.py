@@ -103,7 +103,7 @@ def what_would_work(name: Name, terms: Terms, teachers: int, agreement: float) -
     mechanism = answering(name, terms)
     margin = mechanism.needed_margin(CONFIDENCE)
     assert margin is not None
-    said = [f"{math.ceil(margin / (2 * agreement - 1)):,} teachers at {agreement:.0%} agreement"]
+    instead = [f"{math.ceil(margin / (2 * agreement - 1)):,} teachers at {agreement:.0%} agreement"]
     votes = max(1, math.floor(teachers * (2 * agreement - 1)))
 
     def enough(changed: Terms) -> bool:
@@ -113,15 +113,15 @@ def what_would_work(name: Name, terms: Terms, teachers: int, agreement: float) -
         return replace(terms, queries=queries, refusals=min(terms.refusals, queries))
 
     if (most := _largest(lambda m: enough(fewer(m)), terms.queries)) is not None:
-        said.append(f"at most {most:,} queries")
+        instead.append(f"at most {most:,} queries")
     if name == "sparse_vector" and (
         (most := _largest(lambda t: enough(replace(terms, refusals=t)), terms.refusals)) is not None
     ):
-        said.append(f"at most {most:,} refusals")
+        instead.append(f"at most {most:,} refusals")
     tenths = least(lambda e: e > 0 and enough(replace(terms, epsilon=e / 10)), 500)
     if tenths is not None:
-        said.append(f"epsilon {tenths / 10:g}")
-    return ", or ".join(said)
+        instead.append(f"epsilon {tenths / 10:g}")
+    return ", or ".join(instead)
 
 
 def _largest(good: Callable[[int], bool], most: int) -> int | None:

@@ -75,17 +75,17 @@ class SparseVector:
         *,
         sensitivity: int = 1,
         share: Fraction = THRESHOLD_SHARE,
-        beside: tuple[Event, ...] = (),
+        shared_with: tuple[Event, ...] = (),
     ) -> SparseVector:
         """The engine with the largest epsilon per instance whose instances, composed, cost at most (epsilon, delta).
 
-        ``beside`` are events that share the budget.
+        ``shared_with`` are events that share the budget.
         """
         target = exact_epsilon(epsilon)
         cls(target, instances, sensitivity, share)  # refuse bad facts before the search
 
         def fits(one: Fraction) -> bool:
-            return within([*beside, *[PureEvent(one)] * instances], target, delta)
+            return within([*shared_with, *[PureEvent(one)] * instances], target, delta)
 
         return cls(largest_fraction(fits, target), instances, sensitivity, share)
 

@@ -42,7 +42,9 @@ __all__ = ["CHUNK_ROWS", "FAN_IN", "Partial", "Passes", "Share", "collect", "ope
 
 TASK_BYTES = 64 << 20  # of encoded rows: a task reads several small files, up to this much
 LEAST_TASKS = 8  # for every thread of the workers, so that all end at about the same time
-ROOMY = 1 << 30  # of a worker's memory the compiler of inner loops takes an eighth of this: smaller ones go without
+COMPILER_NEEDS = (
+    1 << 30
+)  # of a worker's memory the compiler of inner loops takes an eighth of this: smaller ones go without
 
 Progress = Callable[[int, int], None]
 
@@ -99,7 +101,7 @@ class Passes:
         job = replace(self._job, statistic=statistic, share=share)
         report = progress or silent
         if self._client is None:
-            total = _here(job, self.lake, self._key.reveal(), report, self._store)
+            total = _here(job, self.lake, self._key.key_bytes(), report, self._store)
         else:
             total = _on_cluster(self._client, job, self.lake, report, near=self._store.limit > 0)
         if total.problems:
@@ -109,7 +111,7 @@ class Passes:
         self.done += 1
         return Summary(statistic, self.lattice, total.vector, total.rows)
 
-    def beside(self, source: Any) -> contextlib.AbstractContextManager[Passes]:
+    def over_another(self, source: Any) -> contextlib.AbstractContextManager[Passes]:
         """Passes over another lake of the same Domain, on the same workers."""
         key = SignatureKey.from_seed(1)
         return open_passes(
@@ -145,7 +147,7 @@ def open_passes(
     """
     statistic = _Nothing(domain.width)
     records = seeded and domain.id is not None if by_record is None else by_record
-    compiled = lake.rows * domain.width >= REPAID_CELLS and _least_limit(client) >= ROOMY
+    compiled = lake.rows * domain.width >= REPAID_CELLS and _least_limit(client) >= COMPILER_NEEDS
     job = Job(statistic, domain, lattice, secrets.token_hex(8), by_record=records, seeded=seeded, compiled=compiled)
     if placed:
         job = replace(job, rows=lake.rows)
@@ -155,7 +157,7 @@ def open_passes(
     if client is None:
         yield Passes(lake, job, secret, store, None)
     else:
-        with _key_on_workers(client, job.ticket, secret.reveal(), store):
+        with _key_on_workers(client, job.ticket, secret.key_bytes(), store):
             yield Passes(lake, job, secret, store, client)
 
 
@@ -364,6 +366,6 @@ def _memory(client: Client | None) -> int:
 def _least_limit(client: Client | None) -> int:
     """Bytes that the smallest worker may have."""
     if client is None:
-        return ROOMY
+        return COMPILER_NEEDS
     limits = [worker["memory_limit"] for worker in client.scheduler_info(n_workers=-1)["workers"].values()]
-    return int(min((limit for limit in limits if limit), default=ROOMY))
+    return int(min((limit for limit in limits if limit), default=COMPILER_NEEDS))

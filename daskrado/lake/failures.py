@@ -48,7 +48,7 @@ def failure(future: Any) -> DaskradoError:
 
 @contextlib.contextmanager
 def given_up(client: Client, futures: Sequence[Any]) -> Iterator[None]:
-    """A block that waits for tasks: whatever ends it early cancels them, and a lost scheduler is told of as such."""
+    """A block that waits for tasks: whatever ends it early cancels them, and a lost scheduler is reported."""
     from concurrent.futures import CancelledError
 
     from distributed.comm import CommClosedError

@@ -78,8 +78,10 @@ def fingerprint(rows: int, files: Sequence[dict[str, ColumnFacts]], folders: Ite
     for name in sorted(total):
         fact = total[name]
         nulls = 0 if _is_number(fact.smallest) else fact.nulls
-        told = fact.known and fact.smallest is not None and not _is_long(fact.smallest) and not _is_long(fact.largest)
-        lines.append(f"{name}\0{nulls}\0{_text(fact.smallest)}..{_text(fact.largest)}" if told else name)
+        short = (
+            fact.known and fact.smallest is not None and not _is_long(fact.smallest) and not _is_long(fact.largest)
+        )
+        lines.append(f"{name}\0{nulls}\0{_text(fact.smallest)}..{_text(fact.largest)}" if short else name)
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 

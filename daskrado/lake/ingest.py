@@ -246,7 +246,7 @@ class _Shelf:
         self._finish()
 
     def drop(self) -> None:
-        """After a failure: let go of the file at hand."""
+        """Close the current file after a failure."""
         if self.writer is not None:
             with contextlib.suppress(Exception):
                 self.writer.close()

@@ -89,7 +89,7 @@ def key_words(column: pa.ChunkedArray, name: str) -> NDArray[np.uint64]:
         raise DataError(f"key column {name!r} is null in {column.null_count} rows")
     values = column.to_numpy()
     ids = values.astype(np.uint64) if np.issubdtype(values.dtype, np.integer) else values.astype(object)
-    return record_seeds(KEY.reveal(), ids)
+    return record_seeds(KEY.key_bytes(), ids)
 
 
 def _match(left: Lake, right: Lake, key: str, progress: Callable[[int, int], None] | None) -> None:

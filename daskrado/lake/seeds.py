@@ -36,7 +36,7 @@ class SignatureKey:
     def __repr__(self) -> str:
         return f"<SignatureKey {'public' if self.public else 'secret'}>"
 
-    def reveal(self) -> bytes:
+    def key_bytes(self) -> bytes:
         """The bytes themselves, for the worker plugin alone."""
         return self._bytes
 

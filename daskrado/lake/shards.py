@@ -53,7 +53,7 @@ class Sharding:
             return np.arange(first, first + rows, dtype=np.uint64)
         if ids is None:
             raise UsageError("shards by record id need the domain's id column")
-        return record_seeds(SignatureKey.from_seed(self.seed).reveal(), ids)
+        return record_seeds(SignatureKey.from_seed(self.seed).key_bytes(), ids)
 
     def assign(self, order: NDArray[np.uint64]) -> NDArray[np.int64]:
         """The shard of each row, or ASIDE."""

@@ -50,7 +50,7 @@ class Watch:
         while not self._ended.wait(min(30.0, self._limit / 4)):
             try:
                 stuck = self._client.run_on_scheduler(look)
-            except Exception:  # a scheduler that is lost is told of where its answers are awaited
+            except Exception:  # whoever awaits answers reports a lost scheduler
                 return
             for key in stuck:
                 self._tries[key] += 1

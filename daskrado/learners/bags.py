@@ -61,17 +61,15 @@ class Bags:
         means = self.means
         varying = [n for n, low, high in zip(names, means.min(0), means.max(0), strict=True) if high - low > _SAME]
         columns = f"{', '.join(varying[:8])}{f' and {len(varying) - 8} more' if len(varying) > 8 else ''}"
-        said = f"all {len(p)} bags have the proportion {p[0]:g}, so the proportions have rank 1"
+        problem = f"all {len(p)} bags have the proportion {p[0]:g}, so the proportions have rank 1"
         if p.max() - p.min() > _SAME:
-            said = (
+            problem = (
                 f"the proportions of all {len(p)} bags lie between {p.min():.9g} and {p.max():.9g}, so their "
                 f"condition number is {condition:.2g} (at most {MAX_CONDITION:g} will do)"
             )
         elif p[0] in (0.0, 1.0):
-            said = f"all {len(p)} bags hold one label only ({'positive' if p[0] else 'negative'})"
-        return (
-            f"{said} and the class means cannot be told apart; columns that cannot be estimated: {columns or 'all'}"
-        )
+            problem = f"all {len(p)} bags hold one label only ({'positive' if p[0] else 'negative'})"
+        return f"{problem} and the class means cannot be told apart; columns that cannot be estimated: {columns or 'all'}"
 
 
 def check_sizes(rows: Vector, names: Sequence[object] | None = None) -> None:

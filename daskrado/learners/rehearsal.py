@@ -38,8 +38,8 @@ def dry_fit(
             estimator.fit(x, y)
             np.asarray(estimator.predict(x), dtype=np.float64).reshape(rows)
     except Exception as error:  # whatever a black box raises
-        said = " ".join(str(error).split()) or "no reason given"
-        raise UsageError(f"{where}: {factory.path} does not learn ({type(error).__name__}: {said})") from error
+        reason = " ".join(str(error).split()) or "no reason given"
+        raise UsageError(f"{where}: {factory.path} does not learn ({type(error).__name__}: {reason})") from error
 
 
 def _shorten(estimator: Any) -> None:

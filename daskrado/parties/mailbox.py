@@ -73,7 +73,7 @@ class Mailbox:
             return data
 
     def names(self, folder: str) -> list[str]:
-        """The files directly in a folder, sorted; hidden ones (uploads in progress) aside."""
+        """The files directly in a folder, sorted, excluding hidden ones (uploads in progress)."""
         with self._clear(folder, "listed"):
             found = self._fs.get_file_info(pafs.FileSelector(self._path(folder), allow_not_found=True))
         names = [info.base_name for info in found if info.type == pafs.FileType.File]

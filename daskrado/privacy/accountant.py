@@ -22,7 +22,7 @@ from daskrado.privacy.composition import (
     optimal,
 )
 from daskrado.privacy.curves import (
-    GAP,
+    MAX_ROUNDING_GAP,
     gaussian_delta,
     gaussian_epsilon,
     gaussian_mu,
@@ -50,9 +50,9 @@ from daskrado.privacy.events import (
 )
 
 __all__ = [
-    "GAP",
     "MAX_DELTA",
     "MAX_EPSILON",
+    "MAX_ROUNDING_GAP",
     "Amount",
     "ApproximateEvent",
     "Composition",

@@ -94,9 +94,11 @@ class Parts:
         if self.rho == 0:
             return min(found, (gaussian_epsilon(self.mu, delta, len(self.mus)), "Gaussian"))
         curve = partial(zcdp_curve, rho=self.rho)
-        return min(found, (self.beside(lambda level: normal_losses(self.mu, level), curve, delta), "Gaussian + zCDP"))
+        return min(
+            found, (self.with_curve(lambda level: normal_losses(self.mu, level), curve, delta), "Gaussian + zCDP")
+        )
 
-    def beside(self, losses: Callable[[float], Losses], curve: Callable[[Floats], Floats], delta: float) -> float:
+    def with_curve(self, losses: Callable[[float], Losses], curve: Callable[[Floats], Floats], delta: float) -> float:
         """Epsilon of losses and a curve, one of which is that of the Gaussian events."""
         level, more = gaussian_slack(delta, len(self.mus))
         if level <= 0:
@@ -228,10 +230,10 @@ def optimal(parts: Parts, delta: Fraction) -> Composition:
     best = found, "optimal + zCDP"
     if parts.mus and parts.rho == 0:
         gaussian = partial(gaussian_curve, mu=parts.mu)
-        best = min(best, (parts.beside(losses, gaussian, level), "optimal + Gaussian"))
+        best = min(best, (parts.with_curve(losses, gaussian, level), "optimal + Gaussian"))
     elif parts.mus and parts.bounded:
         both = partial(zcdp_curve, rho=parts.rho)
-        exact = parts.beside(lambda at: summed(losses(at), normal_losses(parts.mu, at)), both, level)
+        exact = parts.with_curve(lambda at: summed(losses(at), normal_losses(parts.mu, at)), both, level)
         best = min(best, (exact, "optimal + Gaussian + zCDP"))
     return Composition(best[0], delta, best[1])
 

@@ -113,7 +113,7 @@ def gaussian_sigma(epsilon: Amount, delta: Amount) -> float:
     return high * (1 + 1e-10)
 
 
-GAP = 1e-6
+MAX_ROUNDING_GAP = 1e-6
 """The largest :func:`rounding_gap` of a :class:`~daskrado.privacy.events.GaussianEvent`."""
 _LOST = 1e-62  # chance that noise is where the gap does not hold; a hundred kinds of draws lose 1e-60
 _LEAST_DELTA = 1e-30
@@ -145,7 +145,7 @@ def gaussian_slack(delta: float, events: int) -> tuple[float, float]:
     If noise is within exp(+-g) of a mechanism with (e, d), but for a chance t on each side, it has epsilon e + 2 g
     and delta exp(g) d + t (1 + exp(g + e)). No delta is left where double arithmetic does not reach.
     """
-    gap = events * GAP
+    gap = events * MAX_ROUNDING_GAP
     # t (1 + exp(g + e)) <= events 1e-60 exp(51) <= events 1e-7 delta, for e <= 50
     return (delta * (1 - gap - events * 1e-7) if delta >= _LEAST_DELTA else 0.0), 2 * gap
 
@@ -175,9 +175,9 @@ def gaussian_epsilon(mu: float, delta: float, events: int = 1) -> float:
 def gaussian_mu(epsilon: Amount, delta: Amount) -> float:
     """The largest mu of one event with ``gaussian_epsilon(mu, delta) <= epsilon``, rounded down, or 0."""
     target, level = round_down(exact_epsilon(epsilon)), round_down(exact_delta(delta))
-    if level < _LEAST_DELTA or target <= 4 * GAP:
+    if level < _LEAST_DELTA or target <= 4 * MAX_ROUNDING_GAP:
         return 0.0
-    below, left = (target - 2 * GAP) * (1 - 1e-10), level * (1 - GAP - 1e-7)
+    below, left = (target - 2 * MAX_ROUNDING_GAP) * (1 - 1e-10), level * (1 - MAX_ROUNDING_GAP - 1e-7)
     low, high = LEAST_MU, 1.0
     while gaussian_delta(below, high) <= left:
         low, high = high, 2 * high

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from daskrado.privacy.accountant import GAP, Event, GaussianEvent, ZcdpEvent, gaussian_mu, zcdp_rho
+from daskrado.privacy.accountant import MAX_ROUNDING_GAP, Event, GaussianEvent, ZcdpEvent, gaussian_mu, zcdp_rho
 
 _FINE = (
     "Gaussian mechanism (Balle and Wang 2018; Dong, Roth and Su 2022) with discrete noise on a fine grid, "
@@ -34,6 +34,6 @@ def calibrate(epsilon: float, delta: float, gap: Callable[[float], float]) -> Ca
     (2020), zCDP of discrete noise.
     """
     mu, rho = gaussian_mu(epsilon, delta), zcdp_rho(epsilon, delta)
-    if mu**2 > 2 * rho and gap(mu) <= GAP:
+    if mu**2 > 2 * rho and gap(mu) <= MAX_ROUNDING_GAP:
         return Calibration(GaussianEvent(mu), mu, _FINE)
     return Calibration(ZcdpEvent(rho), math.sqrt(2 * rho), _COARSE)

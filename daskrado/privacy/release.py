@@ -85,10 +85,10 @@ def release_without_privacy(summary: Summary, statement: PrivacyStatement | None
         raise TypeError(f"{summary.statistic.name} is a part of a learner, not a statistic to publish")
     statistic = cast("Statistic", summary.statistic)
     quiet = {block.name: 0.0 for block in statistic.blocks}
-    told = statement or PrivacyStatement.none()
-    if told.private:
+    stated = statement or PrivacyStatement.none()
+    if stated.private:
         raise ValueError("an exact statistic cannot carry a private statement")
-    return _publish(statistic, summary.lattice, summary.vector, quiet, told)
+    return _publish(statistic, summary.lattice, summary.vector, quiet, stated)
 
 
 def release_of_shares(mechanism: GaussianShares, noisy: NDArray[np.int64], statement: PrivacyStatement) -> Release:

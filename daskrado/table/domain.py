@@ -67,7 +67,7 @@ class NumericColumn(_Column):
         return self
 
     def feature_names(self, name: str) -> list[str]:
-        """Names of the encoded features, the null indicator aside."""
+        """Names of the encoded features, excluding the null indicator."""
         if self.bins is None:
             return [name]
         edges = [self.lower, *self.bins, self.upper]
@@ -92,7 +92,7 @@ class CategoricalColumn(_Column):
         return values
 
     def feature_names(self, name: str) -> list[str]:
-        """Names of the encoded features, the null indicator aside."""
+        """Names of the encoded features, excluding the null indicator."""
         return [f"{name}={value}" for value in self.values] + ([f"{name}=other"] if self.other else [])
 
     @model_validator(mode="after")
@@ -118,7 +118,7 @@ class BooleanColumn(_Column):
         return self
 
     def feature_names(self, name: str) -> list[str]:
-        """Names of the encoded features, the null indicator aside."""
+        """Names of the encoded features, excluding the null indicator."""
         return [name]
 
 

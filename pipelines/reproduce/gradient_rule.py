@@ -149,7 +149,7 @@ def lengths(options: argparse.Namespace) -> Measured:
     for name in names(options, TABLES):
         made = load(name, options.rows)
         for quiet in QUIETS:
-            gradient.QUIET = quiet
+            gradient.GROWTH_NOISE = quiet
             yield "length", name, f"{quiet:g}", by_gradient(made, options)
 
 
@@ -174,7 +174,7 @@ def heaped(options: argparse.Namespace) -> Measured:
     """When bins go their own way."""
     for name in names(options, HEAPED):
         made = load(name, options.rows, FINE)
-        for text, (smoothing.SHARED, smoothing.ALONE) in FOLLOWED.items():
+        for text, (smoothing.NEIGHBOUR_SHARE, smoothing.OWN_DEVIATIONS) in FOLLOWED.items():
             yield "heaps", name, text, by_gradient(made, options)
 
 

@@ -397,7 +397,7 @@ def test_sets_that_are_recoverable_together_are_refused_together(clinic: Clinic,
         perform(pipeline(path, domain, two), write=False)
     perform(pipeline(path, domain, two, accept_no_privacy=True, output=str(tmp_path / "o")))
     rows = read_rows(str(path), domain, Lattice(domain.norm_bound, 20), most=200)
-    seeds = [rows.seeds(SignatureKey.from_seed(seed).reveal()) for seed in (1, 2)]
+    seeds = [rows.seeds(SignatureKey.from_seed(seed).key_bytes()) for seed in (1, 2)]
     members = np.concatenate([UniformRados(domain.width, 190).memberships(s).T for s in seeds]).astype(float)
     rados = [RadoSet.load(tmp_path / "o" / f"{name}.rados.parquet").rados for name in ("p", "q")]
     found = solve_signatures(np.concatenate(rados), members)

@@ -165,8 +165,8 @@ def test_neither_key_nor_sums_show_in_the_graph_or_on_the_scheduler(clinic: Clin
         progress=look,
     )
     assert seen
-    assert not any(secret.reveal() in blob for blob in seen)
-    assert secret.reveal().hex() not in repr(secret)
+    assert not any(secret.key_bytes() in blob for blob in seen)
+    assert secret.key_bytes().hex() not in repr(secret)
     assert repr(Partial(np.arange(5), 5)) == "<Partial of 5 private numbers>"
 
 

@@ -18,9 +18,9 @@ from daskrado.lake.collect import open_passes
 from daskrado.lake.scan import open_lake
 from daskrado.learners.base import Learner
 from daskrado.learners.on_passes import gradient
-from daskrado.learners.on_passes.gradient import MAX_STEPS, MIN_STEPS, QUIET, PrivateGradient
+from daskrado.learners.on_passes.gradient import GROWTH_NOISE, MAX_STEPS, MIN_STEPS, PrivateGradient
 from daskrado.learners.on_passes.iterative import GOOD_NORM, Session
-from daskrado.learners.on_passes.smoothing import ALONE, SHARED, follower, smoother
+from daskrado.learners.on_passes.smoothing import NEIGHBOUR_SHARE, OWN_DEVIATIONS, follower, smoother
 from daskrado.losses.margin import Huber, Logistic, Loss, SmoothHinge
 from daskrado.privacy.accountant import gaussian_mu
 from daskrado.privacy.perturbation import PublicFacts
@@ -53,7 +53,7 @@ def test_the_length_of_descent_is_the_best_of_the_bound(epsilon: float, relation
             lambda log: norm**2 / (2 * np.exp(log)) + np.exp(log) * ratio**2 / 2, bounds=(0, 20), method="bounded"
         )
 
-    norm = GOOD_NORM if ratio > QUIET else GOOD_NORM * np.sqrt(QUIET / ratio)
+    norm = GOOD_NORM if ratio > GROWTH_NOISE else GOOD_NORM * np.sqrt(GROWTH_NOISE / ratio)
     assert plan.growth == pytest.approx(plan.rate * plan.count * ratio / GOOD_NORM)
     corner = 0.5 * min(2.0, norm / GOOD_NORM)
     assert isinstance(plan.loss, Huber)
@@ -135,7 +135,7 @@ def test_smoothing_is_the_correlation_of_bins_within_a_column_and_nothing_else()
     expected = np.eye(domain.width)
     for start, size in ((0, 5), (10, 10)):
         far = np.abs(np.subtract.outer(np.arange(size), np.arange(size)))
-        expected[start : start + size, start : start + size] = SHARED * np.exp(-10 * far / size)
+        expected[start : start + size, start : start + size] = NEIGHBOUR_SHARE * np.exp(-10 * far / size)
     assert [domain.feature_names[at] for at in (5, 6, 9, 20)] == ["a is null", "b=x", "b=other", "d"]
     assert smooth == pytest.approx(expected, abs=1e-12)
 
@@ -144,7 +144,7 @@ def test_smoothing_leaves_the_noise_and_the_curvature_that_the_rule_counts_with(
     """trace S <= d, S is positive, and x.Sx <= |x|^2 for rows: they have one bin in each column."""
     domain = binned()
     smooth = np.column_stack([smoother(domain)(unit) for unit in np.eye(domain.width)])
-    assert domain.width - 15 * (1 - SHARED) == pytest.approx(np.trace(smooth))
+    assert domain.width - 15 * (1 - NEIGHBOUR_SHARE) == pytest.approx(np.trace(smooth))
     assert np.linalg.eigvalsh(smooth).min() > 0
     table = pa.table(
         {"a": [0.5, 2.0, None, 9.9], "b": ["x", "q", "z", "y"], "c": [0, 1, 5, 9.5], "d": [0, 0.2, 1, 0.7]}
@@ -152,7 +152,7 @@ def test_smoothing_leaves_the_noise_and_the_curvature_that_the_rule_counts_with(
     rows = encode_table(domain, table.append_column("label", pa.array([0, 1, 1, 0])))
     x = rows.block(0, 4, np.empty((4, domain.width), order="F"))
     bins = np.r_[0:5, 10:20]
-    expected = (x**2).sum(axis=1) - (1 - SHARED) * (x[:, bins] ** 2).sum(axis=1)
+    expected = (x**2).sum(axis=1) - (1 - NEIGHBOUR_SHARE) * (x[:, bins] ** 2).sum(axis=1)
     assert np.einsum("ij,jk,ik->i", x, smooth, x) == pytest.approx(expected)
 
 
@@ -171,7 +171,7 @@ def test_a_step_is_smoothed_after_its_noise(monkeypatch: pytest.MonkeyPatch) -> 
         )
     assert not np.allclose(smooth, plain)
     deviation = PrivateGradient(steps=1, rate=1.0).schedule(known).noise / 50 * 0.1  # of V, a tenth of which is new
-    assert (np.abs(plain) > ALONE * deviation).any()
+    assert (np.abs(plain) > OWN_DEVIATIONS * deviation).any()
     assert smooth == pytest.approx(follower(domain)(plain, deviation))
 
 
@@ -179,7 +179,7 @@ def test_bins_go_their_own_way_where_they_stand_out_and_nothing_else_does() -> N
     domain = binned()
     bins = np.zeros(domain.width, dtype=bool)
     bins[np.r_[0:5, 10:20]] = True
-    for size, beyond in ((0.99 * ALONE, 0.0), (10.0, 10.0 - ALONE), (-10.0, ALONE - 10.0)):
+    for size, beyond in ((0.99 * OWN_DEVIATIONS, 0.0), (10.0, 10.0 - OWN_DEVIATIONS), (-10.0, OWN_DEVIATIONS - 10.0)):
         vector = np.full(domain.width, 3.0 * size)
         moved = follower(domain, growth=2.0)(vector, 3.0) - smoother(domain, growth=2.0)(vector)
         assert moved == pytest.approx(np.where(bins, 3.0 * beyond, 0.0))

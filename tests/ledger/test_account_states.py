@@ -344,7 +344,7 @@ class Accounts(RuleBasedStateMachine):
     def noise_on_rows(self, process: Process, fault: Fault) -> None:
         """Noise that is a function of a kept key: it may be computed again, and is the same."""
         with self.working(process, fault):
-            key = process.account.row_key("rows").reveal()
+            key = process.account.row_key("rows").key_bytes()
             assert process.run.keys.setdefault("rows", key) == key
             assert (self.folders / process.run.name / "rows.key").stat().st_mode & 0o777 == 0o600
             process.account.spend(process.grants["rows"])

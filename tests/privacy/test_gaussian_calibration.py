@@ -12,7 +12,7 @@ from scipy.signal import fftconvolve
 
 from daskrado.errors import UsageError
 from daskrado.privacy.accountant import (
-    GAP,
+    MAX_ROUNDING_GAP,
     GaussianEvent,
     PureEvent,
     ZcdpEvent,
@@ -188,7 +188,7 @@ def test_noise_within_an_event_that_was_granted_for_longer_rows() -> None:
         assert chosen.event == planned.event
         assert chosen.scale <= planned.scale
         (grid,) = (chosen.grid_scale(b) for b in short.statistic.blocks if b.name not in short.sensitivity.public)
-        assert rounding_gap(width, grid) <= GAP
+        assert rounding_gap(width, grid) <= MAX_ROUNDING_GAP
         assert (chosen.scale > 1.01 * short.sensitivity.l2 / planned.event.mu) == coarse
         assert isinstance(DiscreteGaussian(short, 1.0, 1e-6).event, ZcdpEvent) == coarse
     with pytest.raises(ValueError, match="is not what epsilon 1"):

@@ -15,7 +15,7 @@ from mpmath import mp, mpf
 
 from daskrado.learners.on_passes.gradient import PrivateGradient
 from daskrado.privacy.accountant import (
-    GAP,
+    MAX_ROUNDING_GAP,
     ApproximateEvent,
     Event,
     GaussianEvent,
@@ -93,7 +93,7 @@ def test_no_epsilon_is_below_the_true_one(mus: list[float], others: list[tuple[s
     events += [ApproximateEvent(e, d) if d != "0" else PureEvent(e) for e, d in others]
     mu = mp.sqrt(sum(mpf(m) ** 2 for m in mus))
     bounded = [(number(e), number(d)) for e, d in others]
-    parts, level, slack = Parts.of(events), exact(delta), len(mus) * (GAP + 1e-7)
+    parts, level, slack = Parts.of(events), exact(delta), len(mus) * (MAX_ROUNDING_GAP + 1e-7)
     for theorem in (basic, optimal, concentrated):
         found = theorem(parts, level)
         if found.epsilon == math.inf:
@@ -101,9 +101,9 @@ def test_no_epsilon_is_below_the_true_one(mus: list[float], others: list[tuple[s
         assert true_delta(number(found.epsilon), mu, bounded) <= number(level)
         if "Gaussian" in found.method:
             left = number(level) - sum(d for _, d in bounded)
-            narrowed = true_delta(number(found.epsilon) - 2 * len(mus) * mpf(GAP), mu, bounded)
+            narrowed = true_delta(number(found.epsilon) - 2 * len(mus) * mpf(MAX_ROUNDING_GAP), mu, bounded)
             assert narrowed <= number(level) - left * slack * (1 - mpf("1e-6"))
-    best = number(compose(events, delta).epsilon) - 2 * len(mus) * mpf(GAP)
+    best = number(compose(events, delta).epsilon) - 2 * len(mus) * mpf(MAX_ROUNDING_GAP)
     assert true_delta(best * mpf("0.985"), mu, bounded) > number(level) * (1 - slack), "far from the true one"
 
 
@@ -216,7 +216,7 @@ def test_the_gradient_counts_as_normal_only_where_all_its_draws_do() -> None:
     mu = gaussian_mu(20.0, 1e-6)
     for width in (20, 5_000, 100_000):
         scale = math.sqrt(50) / mu * 2.0**20
-        fine = width * 50 / (24 * scale**2) * 2 * math.log(2 * width * 50 / 1e-62) <= GAP
+        fine = width * 50 / (24 * scale**2) * 2 * math.log(2 * width * 50 / 1e-62) <= MAX_ROUNDING_GAP
         assert isinstance(
             learner.calibration(facts(width=width, epsilon=20.0)).event, GaussianEvent if fine else ZcdpEvent
         )

@@ -21,7 +21,7 @@ from daskrado.learners.on_passes.iterative import (
     TrainingLoss,
     check_worthwhile,
 )
-from daskrado.learners.on_passes.smoothing import ALONE, SHARED, follower
+from daskrado.learners.on_passes.smoothing import NEIGHBOUR_SHARE, OWN_DEVIATIONS, follower
 from daskrado.losses.margin import Huber, Loss, SmoothHinge
 from daskrado.privacy.accountant import rounding_gap
 from daskrado.privacy.gaussian_calibration import Calibration, calibrate
@@ -32,8 +32,8 @@ from daskrado.table.lattice import LEAST_BITS, Lattice
 
 MIN_STEPS, MAX_STEPS = 20, 500
 _MOMENTUM = 0.9
-QUIET = 0.02
-"""Where noise over signal v is less, weights of numbers may grow beyond GOOD_NORM, by sqrt(QUIET / v).
+GROWTH_NOISE = 0.02
+"""Where noise over signal v is less, weights of numbers may grow beyond GOOD_NORM, by sqrt(GROWTH_NOISE / v).
 
 Chosen on magic, covertype, KDDCup99, diabetes130 and synthetic tables, as GOOD_NORM was
 (pipelines/reproduce/gradient_rule.py --length).
@@ -75,9 +75,9 @@ class PrivateGradient(LossLearner):
     The public rule. With v = |noise of one full-budget gradient| / (n times the largest gradient), descent by a total
     length l = rate T ends within D^2 / (2 l) + l v^2 / 2 of the best of norm D, whatever T is: the noise of T steps
     grows as sqrt(T) on each and averages out again. So l = D / v, with D = GOOD_NORM. Where little noise leaves room,
-    numeric columns go farther by sqrt(QUIET / v): S has that on their diagonal, or rather 1 there and its inverse on
-    the others, and l is as much longer. As much wider is the corner of the Huber loss then, from h = 1/2 up to 1, for
-    margins are larger. The steps must be short enough for descent with momentum m to be stable, rate <
+    numeric columns go farther by sqrt(GROWTH_NOISE / v): S has that on their diagonal, or rather 1 there and its
+    inverse on the others, and l is as much longer. As much wider is the corner of the Huber loss then, from h = 1/2
+    up to 1, for margins are larger. The steps must be short enough for descent with momentum m to be stable, rate <
     2 (1 + m) / ((1 - m) c) at curvature c; T is the least number that keeps to half of that at m = 0.9, within
     MIN_STEPS and MAX_STEPS. Where MAX_STEPS, or those given, are too few, m is raised until they do, and l stops at
     T^2 / c, where momentum remembers half of the run. All this is in the norm of S's inverse, where noise counts as
@@ -108,7 +108,7 @@ class PrivateGradient(LossLearner):
         """Loss, steps, rate and noise."""
         once = self._reach(facts) / self.calibration(facts).mu
         ratio = once * math.sqrt(facts.width) / facts.rows
-        growth = max(1.0, math.sqrt(QUIET / ratio))
+        growth = max(1.0, math.sqrt(GROWTH_NOISE / ratio))
         loss = self.loss or Huber(0.5 * min(2.0, growth))
         curvature = loss.smoothness or 1.0
         length = min(GOOD_NORM * growth / ratio, (self.steps or MAX_STEPS) ** 2 / curvature)
@@ -152,7 +152,10 @@ class PrivateGradient(LossLearner):
             f"{plan.count} steps of {rates} on the {plan.loss.name} loss, momentum {plan.momentum:.3g}",
         )
         if self.smooth:
-            half, alone = f"{SHARED * plan.rate / plan.growth:.3g}", f"{ALONE:g} standard deviations of their noise"
+            half, alone = (
+                f"{NEIGHBOUR_SHARE * plan.rate / plan.growth:.3g}",
+                f"{OWN_DEVIATIONS:g} standard deviations of their noise",
+            )
             yield "bins", f"if any, go with their neighbours at rate {half}, and alone at {numbers} beyond {alone}"
         yield (
             "noise",

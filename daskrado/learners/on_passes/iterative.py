@@ -84,7 +84,7 @@ class Session:
 
         return paid(gather()) if self.journal is None else self.journal(True, gather, paid)
 
-    def settle(self, choose: Callable[[], Vector]) -> Vector:
+    def choose_in_public(self, choose: Callable[[], Vector]) -> Vector:
         """A choice by public randomness, which costs nothing but must be the same in a resumed run."""
         return choose() if self.journal is None else self.journal(False, choose, lambda chosen: chosen)
 

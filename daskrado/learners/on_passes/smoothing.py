@@ -20,9 +20,9 @@ SHARE = 10
 Chosen on magic, covertype, diabetes130 and KDDCup99, where 5 is as good and 20 little worse
 (pipelines/reproduce/gradient_rule.py --smooth).
 """
-SHARED = 0.5
-ALONE = 1.5
-"""Bins follow half of what their neighbours share, and by themselves what exceeds ALONE deviations of the noise.
+NEIGHBOUR_SHARE = 0.5
+OWN_DEVIATIONS = 1.5
+"""Bins follow half of what their neighbours share, and by themselves what exceeds OWN_DEVIATIONS of the noise.
 
 Amounts heap at a few values, and such a bin is not like the ones beside it. Chosen on tables of bins and of heaps,
 together (pipelines/reproduce/gradient_rule.py --heaps).
@@ -32,20 +32,20 @@ together (pipelines/reproduce/gradient_rule.py --heaps).
 def follower(domain: Domain, *, neighbours: bool = True, growth: float = 1.0) -> Callable[[Vector, float], Vector]:
     """(sum of noisy gradients v, deviation s of its noise) -> where weights go: S v, and bins that stand out farther.
 
-    Those are moved by sign(v) (|v| - ALONE s)_+ as well, which is near nothing where there is only noise.
+    Those are moved by sign(v) (|v| - OWN_DEVIATIONS s)_+ as well, which is near nothing where there is only noise.
     """
     smooth = smoother(domain, neighbours=neighbours, growth=growth)
     bins = _bins(domain) if neighbours else np.zeros(domain.width, dtype=bool)
 
     def follow(vector: Vector, deviation: float) -> Vector:
-        beyond = np.maximum(np.abs(vector) - ALONE * deviation, 0)
+        beyond = np.maximum(np.abs(vector) - OWN_DEVIATIONS * deviation, 0)
         return np.asarray(smooth(vector) + np.where(bins, np.copysign(beyond, vector), 0))
 
     return follow
 
 
 def smoother(domain: Domain, *, neighbours: bool = True, growth: float = 1.0) -> Callable[[Vector], Vector]:
-    """v -> S v; S is SHARED exp(-SHARE |i - j| / m) between bins i and j of a column of m bins, else the identity.
+    """v -> S v; S is NEIGHBOUR_SHARE exp(-SHARE |i - j| / m) between bins i and j of a column of m, else the identity.
 
     A row has one bin in each column: x.Sx <= |x|^2, so rows of the unit ball are in the unit ball of S, too. Its
     inverse has three diagonals (an autoregression along the bins), which solves in linear time. Features of a kernel
@@ -55,7 +55,7 @@ def smoother(domain: Domain, *, neighbours: bool = True, growth: float = 1.0) ->
     part of its public bounds only, needs a larger weight than they do, and a category that is never seen would
     gather noise all the way. Features of a kernel are numbers.
     """
-    diagonal, beside, pace = np.ones(domain.width), np.zeros(domain.width), np.full(domain.width, 1 / growth)
+    diagonal, adjacent, pace = np.ones(domain.width), np.zeros(domain.width), np.full(domain.width, 1 / growth)
     if domain.kernel is not None:
         pace[: domain.width - bool(domain.intercept)] = 1.0
     start = 0
@@ -67,14 +67,14 @@ def smoother(domain: Domain, *, neighbours: bool = True, growth: float = 1.0) ->
             near = math.exp(-SHARE / size)
             diagonal[start : start + size] = (1 + near**2) / (1 - near**2)
             diagonal[[start, start + size - 1]] = 1 / (1 - near**2)
-            beside[start : start + size - 1] = -near / (1 - near**2)
-            pace[start : start + size] *= SHARED
+            adjacent[start : start + size - 1] = -near / (1 - near**2)
+            pace[start : start + size] *= NEIGHBOUR_SHARE
         start += size + (column.fill is not None)
-    if not beside.any():
+    if not adjacent.any():
         return lambda vector: pace * vector
     from scipy.linalg import solveh_banded
 
-    bands = np.stack([diagonal, beside])
+    bands = np.stack([diagonal, adjacent])
     return lambda vector: pace * np.asarray(solveh_banded(bands, vector, lower=True))
 
 

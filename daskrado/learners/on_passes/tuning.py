@@ -164,7 +164,7 @@ class PublicTuning(IterativeLearner):
 
     def learn(self, session: Session, facts: PublicFacts) -> Learned:
         """Choose in public, fit in private."""
-        wrong = session.settle(lambda: self._all_mistakes(session.passes, facts)).tolist()
+        wrong = session.choose_in_public(lambda: self._all_mistakes(session.passes, facts)).tolist()
         chosen = int(np.argmin(wrong))
         learned = self.grid[chosen].learn(session, facts)
         details: dict[str, Any] = {
@@ -175,7 +175,7 @@ class PublicTuning(IterativeLearner):
         return Learned(learned.weights, details | learned.details, learned.noise_std)
 
     def _all_mistakes(self, passes: Passes, facts: PublicFacts) -> NDArray[np.int64]:
-        with passes.beside(self.public_lake) as public:
+        with passes.over_another(self.public_lake) as public:
             return np.array([self._mistakes(learner, public, facts) for learner in self.grid])
 
     @staticmethod
@@ -190,9 +190,9 @@ class PublicTuning(IterativeLearner):
 def _dearest(found: list[Guarantee], facts: PublicFacts, how: str) -> Guarantee:
     delta = max(one.delta for one in found)
     event: Event = ApproximateEvent(facts.epsilon, delta) if delta else PureEvent(facts.epsilon)
-    said = tuple(dict.fromkeys(text for one in found for text in one.assumptions))
+    assumptions = tuple(dict.fromkeys(text for one in found for text in one.assumptions))
     theorems = "; ".join(dict.fromkeys(one.theorem for one in found))
-    return Guarantee(event, delta, "tuning", how + theorems, said)
+    return Guarantee(event, delta, "tuning", how + theorems, assumptions)
 
 
 def _candidates(grid: tuple[IterativeLearner, ...], facts: PublicFacts) -> Iterator[tuple[str, str]]:

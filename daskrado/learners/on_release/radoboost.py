@@ -17,7 +17,7 @@ from daskrado.models.rados import RADO_STATISTICS, rados_of
 from daskrado.privacy.release import Release
 
 CLAMP = 1.0 - 1e-12
-ALONE = 1.0 - 1e-9  # a weight above this holds everything: later rounds could only repeat themselves
+WHOLE_WEIGHT = 1.0 - 1e-9  # a weight above this holds everything: later rounds could only repeat themselves
 
 Vector = NDArray[np.float64]
 
@@ -124,7 +124,7 @@ class RadoBoost(ReleaseLearner):
             if watch is not None:
                 theta[used] = steps / largest[used]
                 watch(Round(int(used[at]), edge, log_risk, log_bound, weights.copy(), theta.copy()))
-            if weights.max() > ALONE:
+            if weights.max() > WHOLE_WEIGHT:
                 break
         theta[used] = (best if self.keep == "risk" else steps) / largest[used]
         details["log_rado_risk"] = best_risk if self.keep == "risk" else log_risk

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, ClassVar
 
 from daskrado.errors import UsageError
-from daskrado.privacy.accountant import GAP, Event, GaussianEvent, rounding_gap
+from daskrado.privacy.accountant import MAX_ROUNDING_GAP, Event, GaussianEvent, rounding_gap
 from daskrado.privacy.gaussian_calibration import calibrate
 from daskrado.privacy.mechanisms.base import OneShot, Target
 from daskrado.privacy.noise import discrete_gaussian, gaussian_variance
@@ -50,7 +50,9 @@ class DiscreteGaussian(OneShot):
         least = 0.0
         if isinstance(granted, GaussianEvent):
             fine = max(step for _, step in grids) * 1e6
-            least = fine * math.sqrt(gap(fine) / GAP) * (1 + 1e-9)  # a gap falls with the square of its scale
+            least = (
+                fine * math.sqrt(gap(fine) / MAX_ROUNDING_GAP) * (1 + 1e-9)
+            )  # a gap falls with the square of its scale
         self._event, mu, self.theorem = calibrate(epsilon, delta, lambda mu: gap(max(l2 / mu, least)))
         if granted is not None and granted != self._event:
             raise ValueError(f"{granted} is not what epsilon {epsilon:g} and delta {delta:g} buy")
