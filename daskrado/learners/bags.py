@@ -69,7 +69,8 @@ class Bags:
             )
         elif p[0] in (0.0, 1.0):
             problem = f"all {len(p)} bags hold one label only ({'positive' if p[0] else 'negative'})"
-        return f"{problem} and the class means cannot be told apart; columns that cannot be estimated: {columns or 'all'}"
+        left_out = f"columns that cannot be estimated: {columns or 'all'}"
+        return f"{problem} and the class means cannot be told apart; {left_out}"
 
 
 def check_sizes(rows: Vector, names: Sequence[object] | None = None) -> None:

@@ -45,7 +45,7 @@ def follower(domain: Domain, *, neighbours: bool = True, growth: float = 1.0) ->
 
 
 def smoother(domain: Domain, *, neighbours: bool = True, growth: float = 1.0) -> Callable[[Vector], Vector]:
-    """v -> S v; S is NEIGHBOUR_SHARE exp(-SHARE |i - j| / m) between bins i and j of a column of m, else the identity.
+    """v -> S v; S is NEIGHBOUR_SHARE exp(-SHARE |i - j| / m) between bins i, j of a column of m, else the identity.
 
     A row has one bin in each column: x.Sx <= |x|^2, so rows of the unit ball are in the unit ball of S, too. Its
     inverse has three diagonals (an autoregression along the bins), which solves in linear time. Features of a kernel
