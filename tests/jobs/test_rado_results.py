@@ -122,7 +122,7 @@ def test_python_and_the_command_line_do_the_same(kind: str, clinic: Clinic, tmp_
     chosen = {"kind": "rados", "sets": RADOS["sets"][:1]} if kind == "rados" else ADABOOST
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(keys(clinic, chosen)))
     result = daskrado.run(tmp_path / "job.yaml", out=tmp_path / "a")
-    words = ["run", str(tmp_path / "job.yaml"), "--output", str(tmp_path / "b")]
+    words = ["run", str(tmp_path / "job.yaml"), "--out", str(tmp_path / "b")]
     done = CliRunner().invoke(cli, words, catch_exceptions=False, standalone_mode=False)
     assert done.output.splitlines()[:-1] == list(result.lines)[:-1]  # the last has seconds and the folder
     names = sorted(path.name for path in (tmp_path / "a").iterdir())
