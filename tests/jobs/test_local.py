@@ -26,7 +26,7 @@ from daskrado.lake.tally import tally
 from daskrado.ledger.ledger import Ledger
 from daskrado.models.linear import LinearModel
 from daskrado.privacy.local_numbers import LocalEdges
-from daskrado.table.domain import Domain
+from daskrado.table.domain import Domain, Kernel
 from daskrado.table.yaml_file import parse
 
 Clinic = Callable[..., tuple[Path, Domain]]
@@ -262,6 +262,15 @@ def test_the_job_publishes_reports_estimates_and_a_page(clinic: Clinic, tmp_path
 def test_bad_pipelines_are_named(clinic: Clinic, changes: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         pipeline(clinic, **changes)
+
+
+@pytest.mark.parametrize(("column", "kind"), [("age", "number"), ("smoker", "binary")])
+def test_columns_behind_a_kernel_cannot_be_reported(clinic: Clinic, column: str, kind: str) -> None:
+    _, domain = clinic(3000, 3)
+    mixed = domain.model_copy(update={"kernel": Kernel(kind="gaussian", gamma=1.0, features=8)})
+    reports = {"kind": "columns", "columns": {column: {"kind": kind, "epsilon": 1}}}
+    with pytest.raises(UsageError, match="drop the kernel"):
+        pipeline(clinic, domain=mixed, reports=reports)
 
 
 def test_folders_that_are_no_reports_are_named(clinic: Clinic, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from daskrado.lake.scan import open_lake
 from daskrado.ledger.ledger import Ledger
 from daskrado.statistics.counts import Histogram
 from daskrado.statistics.universe import Universe
-from daskrado.table.domain import Domain
+from daskrado.table.domain import Domain, Kernel
 from daskrado.table.lattice import Lattice
 from daskrado.table.yaml_file import parse
 
@@ -203,6 +203,14 @@ def test_the_job_plans_and_runs_from_a_file(clinic: Clinic, tmp_path: Path) -> N
 def test_bad_pipelines_are_named(clinic: Clinic, tmp_path: Path, changes: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         pipeline(clinic, tmp_path, **changes)
+
+
+def test_a_kernel_has_no_cells(clinic: Clinic, tmp_path: Path) -> None:
+    """Its features are waves of all columns: where a one-hot part is largest would be read from noise."""
+    _, domain = clinic(3000, 3)
+    kernel = Kernel(kind="gaussian", gamma=1.0, features=8)
+    with pytest.raises(UsageError, match="kernel mixes every column into every feature; drop the kernel"):
+        pipeline(clinic, tmp_path, domain=domain.model_copy(update={"kernel": kernel}))
 
 
 def test_a_universe_too_large_says_its_size() -> None:
