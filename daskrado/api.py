@@ -23,10 +23,8 @@ from daskrado.jobs.queries import QueriesJob
 from daskrado.jobs.queries import open_queries as open_engine
 from daskrado.jobs.rados import RadosJob
 from daskrado.jobs.result import Result
-from daskrado.jobs.teachers.config import TeachersPipeline, load_teachers
-from daskrado.jobs.teachers.job import TeachersResult
-from daskrado.jobs.teachers.job import run as run_teachers_job
-from daskrado.jobs.teachers.session import Session, open_session
+from daskrado.jobs.teacher_session import Session, open_session
+from daskrado.jobs.teachers import TeachersJob
 from daskrado.losses.linear_odd import make_odd_loss
 from daskrado.losses.margin import Loss
 from daskrado.table.domain import Domain
@@ -68,12 +66,7 @@ def run(
     where = None
     if workers is not None or cluster is not None:
         where = cluster if isinstance(cluster, ClusterConfig) else cluster_config(workers, cluster)
-    loaded: Any = load_job(job, changes)
-    if not isinstance(loaded, Job):  # a kind that is not one class yet
-        return loaded.overridden(where, None if out is None else str(out)).result(  # type: ignore[no-any-return]
-            overwrite=overwrite, ledger_path=ledger, progress=progress
-        )
-    chosen = loaded.with_changes(cluster=where, output=None if out is None else str(out))
+    chosen = load_job(job, changes).with_changes(cluster=where, output=None if out is None else str(out))
     return perform(chosen, overwrite=overwrite, ledger=ledger, write=write, progress=progress)
 
 
@@ -209,7 +202,7 @@ def fit_bags(
 
 
 def open_teachers(
-    pipeline: TeachersPipeline | Mapping[str, Any] | str | Path,
+    pipeline: TeachersJob | Mapping[str, Any] | str | Path,
     *,
     ledger: str | Path | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -221,21 +214,23 @@ def open_teachers(
     ``learner`` may be any unfitted object with fit and predict, in place of the pipeline's teachers.
     ``ask`` takes public rows and gives a pandas Series of private labels, None where the engine refused.
     """
-    return open_session(load_teachers(pipeline), ledger_path=ledger, progress=progress, learner=learner)
+    return open_session(load_kind(TeachersJob, pipeline), ledger=ledger, progress=progress, learner=learner)
 
 
 def run_teachers(
-    pipeline: TeachersPipeline | Mapping[str, Any] | str | Path,
+    pipeline: TeachersJob | Mapping[str, Any] | str | Path,
     *,
     ledger: str | Path | None = None,
     write: bool = False,
     overwrite: bool = False,
     progress: Callable[[int, int], None] | None = None,
-) -> TeachersResult:
-    """Answer a ``teachers`` pipeline's public queries and train its student; ``write`` publishes as ``run`` does."""
-    return run_teachers_job(
-        load_teachers(pipeline), ledger_path=ledger, write=write, overwrite=overwrite, progress=progress
-    )
+) -> Result:
+    """Answer a ``teachers`` pipeline's public queries and train its student: ``result.value``.
+
+    ``write`` publishes as ``run`` does.
+    """
+    job = load_kind(TeachersJob, pipeline)
+    return perform(job, overwrite=overwrite, ledger=ledger, write=write, progress=progress)
 
 
 def open_queries(

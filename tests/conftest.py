@@ -30,12 +30,12 @@ SLOW_FIXTURES = {"two_workers", "forge"}
 
 # Processes that are killed at a chosen moment, forked from one that has imported everything: they start at once.
 FORGE = """
-import importlib, json, os, sys, traceback
+import json, os, sys, traceback
 import daskrado.api, daskrado.cli.main, daskrado.jobs.resume, daskrado.parties.coordinator, daskrado.parties.site
 import matplotlib.figure
-from daskrado.jobs.kinds import KINDS
-for where in KINDS.values():
-    importlib.import_module(where.partition(":")[0])
+from daskrado.jobs.base import Job
+from daskrado.registry import kinds
+kinds(Job, "daskrado.jobs")
 for line in sys.stdin:
     asked = json.loads(line)
     child = os.fork()

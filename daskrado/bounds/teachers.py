@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -144,3 +144,27 @@ def rows_per_teacher(rows: int, teachers: int, features: int) -> str:
     """What a shard holds, against the number of features it has to learn about."""
     each = rows / teachers
     return f"{each:,.1f} rows per teacher for {features} features ({each / features:.2g} rows per feature)"
+
+
+def forecast_lines(
+    terms: Terms, teachers: int, agreement: float, chosen: Forecast | None = None
+) -> Iterator[tuple[str, str]]:
+    """The mechanisms side by side under the same terms, and which to use: lines of a plan, as (name, text)."""
+    found = compare(terms, teachers, agreement)
+    yield (
+        "prospects",
+        f"if {agreement:.0%} of {teachers:,} teachers agree, {terms.queries:,} queries, {terms.refusals} refusals:",
+    )
+    yield "", f"{'mechanism':<15}{'vote margin':>12}{'teachers':>10}{'unanimous':>11}{'answered':>10}{'right':>8}"
+    rows: list[tuple[str, Forecast]] = [(one.name, one) for one in found]
+    mine = None if chosen is None else "as_published" if terms.published else chosen.name
+    if chosen is not None and mine is not None and mine not in dict(rows):
+        rows.append((mine, chosen))
+    for name, one in rows:
+        figures = f"{one.margin:>12,}{one.teachers:>10,}{one.unanimous:>11.3f}{one.answered:>10.3f}{one.right:>8.3f}"
+        yield "", f"{name:<15}{figures}{' <- chosen' if name == mine else ''}"
+    if terms.refusals > MOST_COMPARED:
+        yield "", f"sparse_vector is compared up to {MOST_COMPARED:,} refusals"
+    prescribed = published_teachers(terms.queries, terms.refusals, terms.epsilon, terms.delta)
+    yield "", f"the paper's constants prescribe {prescribed:,} teachers"
+    yield "best", f"{found[0].name}: {found[0].right:.1%} of the queries get the teachers' answer"

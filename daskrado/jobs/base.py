@@ -10,7 +10,7 @@ import contextlib
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from pydantic import Field, PrivateAttr, StrictBool, field_validator, model_validator
 
@@ -145,7 +145,7 @@ class Job(Frozen):
                 holder.pop(last, None)
         return content
 
-    def with_changes(self, *, cluster: ClusterConfig | None = None, output: str | None = None) -> Job:
+    def with_changes(self, *, cluster: ClusterConfig | None = None, output: str | None = None) -> Self:
         """The same job on other workers or with another output folder."""
         changes: dict[str, Any] = {}
         if cluster is not None:

@@ -40,16 +40,12 @@ def load_job(source: Job | Mapping[str, Any] | str | Path, changes: Mapping[str,
         raise UsageError(f"{where}: must be a mapping of keys, got {type(content).__name__}")
     content = _changed(dict(content), changes or {})
     kind = content.pop("kind", DEFAULT_KIND)
-    from daskrado.jobs import kinds as old
-
-    if isinstance(kind, str) and kind in old.KINDS:
-        return old.job_of(kind, content, where)  # type: ignore[return-value]
     try:
         chosen = job_class(kind) if isinstance(kind, str) and " " not in kind else None
     except KeyError:
         chosen = None
     if chosen is None:
-        allowed = sorted({*(name for name in kinds(Job, PACKAGE) if " " not in name), *old.KINDS})
+        allowed = sorted(name for name in kinds(Job, PACKAGE) if " " not in name)
         raise UsageError(f"{where}: kind {kind!r} is unknown; allowed: {', '.join(allowed)}")
     notes: list[str] = []
     if isinstance(source, str | Path):

@@ -36,8 +36,8 @@ class Estimator(Protocol):
 class Factory(Protocol):
     """Makes one fresh estimator for each teacher; picklable."""
 
-    def make(self, seed: int) -> Estimator:
-        """An unfitted estimator; ``seed`` is public and its own."""
+    def make(self, domain: Domain, seed: int) -> Estimator:
+        """An unfitted estimator for rows of the Domain; ``seed`` is public and its own."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def _teach(course: Course, shard: int, x: NDArray[np.float64], y: NDArray[np.int
         return Constant(int(y[0]))
     try:
         with _quiet():
-            estimator = course.factory.make(course.sharding.seed * 1_000_003 + shard)
+            estimator = course.factory.make(course.domain, course.sharding.seed * 1_000_003 + shard)
             estimator.fit(x, y)
             return estimator
     except Exception:  # whatever a black box does with some shard's rows must not show

@@ -1,55 +1,35 @@
-"""Learners as black boxes: rows and class indices in, class indices out. Teachers and students are made here."""
+"""Learners as black boxes: rows and class indices in, class indices out. Teachers and students are made here.
+
+A kind of black box is one class, whose fields are the options that a pipeline writes under ``learner``.
+"""
 
 from __future__ import annotations
 
 import copy
-import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from importlib import import_module
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from daskrado.errors import UsageError
+from daskrado.learners.base import ReleaseLearner
 from daskrado.learners.on_release.moments import MeanLearner, MomentsLearner
 from daskrado.learners.on_release.radoboost import RadoBoost
 from daskrado.privacy.release import release_without_privacy
+from daskrado.registry import one_of
 from daskrado.statistics import HadamardRados, MeanOperator, Moments, Rows, Statistic, Summary
+from daskrado.table.domain import Domain
 from daskrado.table.lattice import Lattice
 
 Floats = NDArray[np.float64]
 Solver = Callable[[Floats, NDArray[np.int8]], Floats]
-
-ALLOWED = (
-    "sklearn.discriminant_analysis.LinearDiscriminantAnalysis",
-    "sklearn.dummy.DummyClassifier",
-    "sklearn.ensemble.AdaBoostClassifier",
-    "sklearn.ensemble.ExtraTreesClassifier",
-    "sklearn.ensemble.GradientBoostingClassifier",
-    "sklearn.ensemble.HistGradientBoostingClassifier",
-    "sklearn.ensemble.RandomForestClassifier",
-    "sklearn.linear_model.LogisticRegression",
-    "sklearn.linear_model.Perceptron",
-    "sklearn.linear_model.RidgeClassifier",
-    "sklearn.linear_model.SGDClassifier",
-    "sklearn.naive_bayes.BernoulliNB",
-    "sklearn.naive_bayes.GaussianNB",
-    "sklearn.neighbors.KNeighborsClassifier",
-    "sklearn.neighbors.NearestCentroid",
-    "sklearn.neural_network.MLPClassifier",
-    "sklearn.svm.LinearSVC",
-    "sklearn.svm.SVC",
-    "sklearn.tree.DecisionTreeClassifier",
-    "sklearn.tree.ExtraTreeClassifier",
-)
-"""What a pipeline may name: a YAML file must not import anything it likes."""
-
-REFUSED_PARAMETERS = {
-    "verbose": "what a teacher prints while it learns tells about the rows of one shard",
-    "n_jobs": "teachers run side by side already, and processes of their own would not be silenced",
-}
+RADOS = 64  # of a shard's rows, for radoboost
+REHEARSAL_ROWS = 256
 
 
 class Linear:
@@ -72,17 +52,59 @@ class Linear:
         return np.asarray(self.classes_[at])
 
 
+class BlackBox(ABC):
+    """Makes one fresh estimator for each teacher, or the student. Picklable."""
+
+    name: ClassVar[str]
+    older_names: ClassVar[Mapping[str, str]] = {"ridge": "regularisation"}
+    rehearsed: ClassVar[bool] = (
+        True  # False for learners of this library, whose options are checked when they are read
+    )
+
+    @classmethod
+    def current_spelling(cls, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Options as a file of any version writes them; an older one may write null for what does not apply."""
+        given = {key: v for key, v in options.items() if not (v is None and key in ("ridge", "rounds"))}
+        return {cls.older_names.get(key, key): value for key, value in given.items()}
+
+    @abstractmethod
+    def make(self, domain: Domain, seed: int) -> Any:
+        """An unfitted estimator for rows of the Domain, with fit(x, y) and predict(x); ``seed`` is public."""
+
+    @property
+    def title(self) -> str:
+        """What manifests and messages call it."""
+        return self.name
+
+    @property
+    def rehearsal_rows(self) -> int:
+        """How many rows it needs to learn at all."""
+        return REHEARSAL_ROWS
+
+    def make_quick(self, domain: Domain) -> Any:
+        """An estimator that takes the same options and does not learn for long."""
+        return self.make(domain, 0)
+
+
 @dataclass(frozen=True)
-class Logistic:
-    """Newton's method on mean log(1 + exp(-y theta x)) + (ridge / 2) |theta|^2, with step halving.
+class Logistic(BlackBox):
+    """Newton's method on mean log(1 + exp(-y theta x)) + (regularisation / 2) |theta|^2, with step halving.
 
     Not private by itself: it sees rows that are public, or the rows of one shard.
     """
 
-    ridge: float = 1e-3
-    steps: int = 30
+    regularisation: Annotated[float, Field(ge=0)] = 1e-3
+    steps: Annotated[int, Field(ge=1, le=10_000)] = 30
 
-    def __call__(self, x: Floats, y: NDArray[np.int8]) -> Floats:
+    name: ClassVar[str] = "logistic"
+    rehearsed: ClassVar[bool] = False
+
+    def make(self, domain: Domain, seed: int) -> Linear:
+        """An unfitted estimator; Newton's method takes no seed."""
+        del domain, seed
+        return Linear(self.solve)
+
+    def solve(self, x: Floats, y: NDArray[np.int8]) -> Floats:
         """The weights."""
         from scipy.special import expit
 
@@ -91,10 +113,10 @@ class Logistic:
         value = self._value(x, y, theta)
         for _ in range(self.steps):
             slope = expit(-y * (x @ theta))
-            gradient = -(x.T @ (slope * y)) / rows + self.ridge * theta
+            gradient = -(x.T @ (slope * y)) / rows + self.regularisation * theta
             if np.abs(gradient).max() < 1e-10:
                 break
-            curvature = (x.T * (slope * (1 - slope))) @ x / rows + self.ridge * np.eye(width)
+            curvature = (x.T * (slope * (1 - slope))) @ x / rows + self.regularisation * np.eye(width)
             step = np.linalg.solve(curvature, gradient)
             scale = 1.0
             while (new := self._value(x, y, theta - scale * step)) > value and scale > 1e-6:
@@ -103,105 +125,71 @@ class Logistic:
         return theta
 
     def _value(self, x: Floats, y: NDArray[np.int8], theta: Floats) -> float:
-        return float(np.logaddexp(0, -y * (x @ theta)).mean() + self.ridge / 2 * (theta @ theta))
+        return float(np.logaddexp(0, -y * (x @ theta)).mean() + self.regularisation / 2 * (theta @ theta))
 
 
-@dataclass(frozen=True)
-class OnStatistic:
-    """One of this library's learners on a statistic, applied to rows in memory, with no noise."""
+class OnStatistic(BlackBox):
+    """One of this library's learners on a statistic of rows in memory, with no noise."""
 
-    statistic: Statistic
-    learner: MomentsLearner | MeanLearner | RadoBoost
-    norm_bound: float
-    seed: int = 0
+    rehearsed: ClassVar[bool] = False
 
-    def __call__(self, x: Floats, y: NDArray[np.int8]) -> Floats:
-        """The weights."""
-        lattice = Lattice(self.norm_bound, self.statistic.default_bits)
-        seeds = None
-        if self.statistic.needs_seeds:
-            seeds = np.random.Philox(key=[self.seed, 1]).random_raw(len(y))
+    @abstractmethod
+    def parts(self, width: int) -> tuple[Statistic, ReleaseLearner]:
+        """What is summed over the rows, and what learns from the sum."""
+
+    def make(self, domain: Domain, seed: int) -> Linear:
+        """An unfitted estimator."""
+        return Linear(partial(self._solve, domain.norm_bound, seed))
+
+    def _solve(self, norm_bound: float, seed: int, x: Floats, y: NDArray[np.int8]) -> Floats:
+        statistic, learner = self.parts(x.shape[1])
+        lattice = Lattice(norm_bound, statistic.default_bits)
+        seeds = np.random.Philox(key=[seed, 1]).random_raw(len(y)) if statistic.needs_seeds else None
         rows = Rows(lattice.quantise(np.array(x, order="F")), y, seeds)
-        summary = Summary(self.statistic, lattice, self.statistic.partial(rows), len(y))
-        return self.learner.fit(release_without_privacy(summary))[0]
+        summary = Summary(statistic, lattice, statistic.partial(rows), len(y))
+        return learner.fit(release_without_privacy(summary))[0]
 
 
 @dataclass(frozen=True)
-class OwnFactory:
-    """Makes estimators around this library's learners: logistic, moments, mean or radoboost."""
+class LeastSquares(OnStatistic):
+    """Least squares from moments."""
 
-    kind: str
-    width: int
-    norm_bound: float
-    options: dict[str, Any] = field(default_factory=dict)
+    regularisation: Annotated[float | None, Field(ge=0)] = None
 
-    def make(self, seed: int) -> Linear:
-        """An unfitted estimator."""
-        if self.kind == "logistic":
-            return Linear(Logistic(**self.options))
-        statistic: Statistic
-        learner: MomentsLearner | MeanLearner | RadoBoost
-        if self.kind == "moments":
-            statistic, learner = Moments(self.width), MomentsLearner(self.options.get("ridge"))
-        elif self.kind == "mean":
-            statistic, learner = MeanOperator(self.width), MeanLearner()
-        else:
-            statistic, learner = HadamardRados(self.width, 64), RadoBoost(**self.options)
-        return Linear(OnStatistic(statistic, learner, self.norm_bound, seed))
+    name: ClassVar[str] = "moments"
+
+    def parts(self, width: int) -> tuple[Statistic, ReleaseLearner]:
+        """Statistic and learner."""
+        return Moments(width), MomentsLearner(self.regularisation)
 
 
 @dataclass(frozen=True)
-class SklearnFactory:
-    """Makes scikit-learn estimators named by an import path of the allow-list, with plain parameters.
+class MeanDirection(OnStatistic):
+    """The direction of the mean operator."""
 
-    Rows carry the Domain's constant feature, so an estimator that can do without an intercept of its own does:
-    its weights are then exactly those of a LinearModel. Its random state is a public function of the shard.
-    """
+    name: ClassVar[str] = "mean"
 
-    path: str
-    parameters: dict[str, Any] = field(default_factory=dict)
-    constant_feature: bool = True
-
-    def checked(self) -> SklearnFactory:
-        """Refuse a path that is not allowed and parameters that the estimator does not know."""
-        if self.path not in ALLOWED:
-            raise UsageError(f"estimator {self.path!r} is not on the allow-list: {', '.join(ALLOWED)}")
-        known = self._kind()().get_params()
-        for name, value in self.parameters.items():
-            if name in REFUSED_PARAMETERS:
-                raise UsageError(f"estimator {self.path}: parameter {name!r} is refused: {REFUSED_PARAMETERS[name]}")
-            if name not in known:
-                raise UsageError(
-                    f"estimator {self.path}: unknown parameter {name!r}; it knows {', '.join(sorted(known))}"
-                )
-            if not isinstance(value, str | int | float | bool | list | tuple | None):
-                raise UsageError(f"estimator {self.path}: parameter {name} must be plain, got {type(value).__name__}")
-            if isinstance(value, float) and not math.isfinite(value):
-                raise UsageError(f"estimator {self.path}: parameter {name} must be finite, got {value}")
-        return self
-
-    def make(self, seed: int) -> Any:
-        """An unfitted estimator."""
-        kind = self._kind()
-        known = kind().get_params()
-        settings = dict(self.parameters)
-        if "random_state" in known:
-            settings.setdefault("random_state", seed % 2**32)
-        if self.constant_feature and "fit_intercept" in known:
-            settings.setdefault("fit_intercept", False)
-        return kind(**settings)
-
-    def _kind(self) -> Any:
-        module, _, name = self.path.rpartition(".")
-        try:
-            return getattr(import_module(module), name)
-        except ImportError as error:
-            raise UsageError(f"{self.path} needs scikit-learn: pip install 'daskrado[sklearn]'") from error
+    def parts(self, width: int) -> tuple[Statistic, ReleaseLearner]:
+        """Statistic and learner."""
+        return MeanOperator(width), MeanLearner()
 
 
 @dataclass(frozen=True)
-class ObjectFactory:
-    """Makes copies of an unfitted object with ``fit(x, y)`` and ``predict(x)``: a learner from Python."""
+class BoostedRados(OnStatistic):
+    """RadoBoost on Hadamard rados."""
+
+    rounds: Annotated[int, Field(ge=1, le=100_000)] = 1000
+
+    name: ClassVar[str] = "radoboost"
+
+    def parts(self, width: int) -> tuple[Statistic, ReleaseLearner]:
+        """Statistic and learner."""
+        return HadamardRados(width, RADOS), RadoBoost(self.rounds)
+
+
+@dataclass(frozen=True)
+class PythonObject(BlackBox):
+    """Copies of an unfitted object with ``fit(x, y)`` and ``predict(x)``: a learner that no file can name."""
 
     prototype: Any
 
@@ -211,14 +199,20 @@ class ObjectFactory:
                 raise UsageError(f"a learner has fit and predict; {type(self.prototype).__name__} has no {method}")
 
     @property
-    def path(self) -> str:
-        """What it is called in manifests."""
+    def title(self) -> str:
+        """Its class."""
         return f"{type(self.prototype).__module__}.{type(self.prototype).__qualname__}"
 
-    def make(self, seed: int) -> Any:
+    def make(self, domain: Domain, seed: int) -> Any:
         """A copy; the seed is the prototype's own business."""
-        del seed
+        del domain, seed
         return copy.deepcopy(self.prototype)
+
+
+if TYPE_CHECKING:
+    AnyBlackBox = BlackBox
+else:
+    AnyBlackBox = one_of(BlackBox, "daskrado.learners")
 
 
 def linear_weights(estimator: Any, classes: int) -> Floats | None:

@@ -26,7 +26,7 @@ from daskrado.lake.ensemble import train
 from daskrado.lake.scan import open_lake
 from daskrado.lake.shards import Sharding, encode_queries
 from daskrado.lake.teachers import Course
-from daskrado.learners.black_box import OwnFactory
+from daskrado.learners.black_box import Logistic
 from daskrado.statistics.votes import leaders, margins
 
 ENGINES = 5  # for each cell of the grid
@@ -43,8 +43,8 @@ def encoded(problem: Problem, frame: Any) -> np.ndarray:
     )
 
 
-def learner(problem: Problem, ridge: float) -> OwnFactory:
-    return OwnFactory("logistic", problem.domain.width, problem.domain.norm_bound, {"ridge": ridge, "steps": 12})
+def learner(regularisation: float) -> Logistic:
+    return Logistic(regularisation, steps=12)
 
 
 def affordable_refusals(terms: Terms, teachers: int) -> Terms:
@@ -84,7 +84,7 @@ def one_engine(
     given = labels >= 0
     student_error = None
     if len(np.unique(labels[given])) == 2:
-        student = learner(problem, 1e-3).make(0).fit(x["public"][: len(labels)][given], labels[given])
+        student = learner(1e-3).make(problem.domain, 0).fit(x["public"][: len(labels)][given], labels[given])
         student_error = float((student.predict(x["test"]) != problem.truth(problem.test)).mean())
     return {
         "answered": float(given.mean()),
@@ -98,7 +98,8 @@ def one_engine(
 def baselines(problem: Problem, epsilon: float, delta: float, x: dict[str, np.ndarray]) -> dict[str, Any]:
     """Non-private logistic regression, and objective perturbation at the same (epsilon, delta)."""
     truth = problem.truth(problem.test)
-    best = learner(problem, 1e-5).make(0).fit(encoded(problem, problem.private), problem.truth(problem.private))
+    rows = encoded(problem, problem.private)
+    best = learner(1e-5).make(problem.domain, 0).fit(rows, problem.truth(problem.private))
     found = {"nonprivate_error": round(float((best.predict(x["test"]) != truth).mean()), 4)}
     try:
         result = daskrado.fit(
@@ -162,7 +163,7 @@ def study(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
         if len(problem.private) < 4 * teachers:
             continue
         start = time.perf_counter()
-        course = Course(problem.domain, _classes(problem), Sharding(teachers, by_id=False), learner(problem, 1e-2))
+        course = Course(problem.domain, _classes(problem), Sharding(teachers, by_id=False), learner(1e-2))
         with train(course, lake) as ensemble:
             counts = ensemble.votes(x["public"]).counts
         wide = margins(counts) / teachers

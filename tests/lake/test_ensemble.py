@@ -23,7 +23,8 @@ from daskrado.lake.scan import open_lake
 from daskrado.lake.shards import ASIDE, Sharding, encode_queries
 from daskrado.lake.silence import Silence
 from daskrado.lake.teachers import ERROR_UNIT, Course
-from daskrado.learners.black_box import OwnFactory
+from daskrado.learners.black_box import BlackBox, LeastSquares
+from daskrado.registry import make
 from daskrado.table.domain import Domain
 from daskrado.table.yaml_file import parse
 
@@ -72,7 +73,7 @@ def write(folder: Path, frame: pd.DataFrame, parts: int) -> str:
 def course(domain: Domain | None = None, *, kind: str = "moments", **sharding: Any) -> Course:
     chosen = domain or make_domain()
     settings = {"count": TEACHERS, "seed": 3, **sharding}
-    return Course(chosen, CLASSES, Sharding(**settings), OwnFactory(kind, chosen.width, chosen.norm_bound))
+    return Course(chosen, CLASSES, Sharding(**settings), make(BlackBox, ("daskrado.learners",), kind))
 
 
 def count(source: Any, queries: np.ndarray, plan: Course | None = None, client: Client | None = None) -> np.ndarray:
@@ -254,7 +255,7 @@ class Fragile:
 
 
 class FragileFactory:
-    def make(self, seed: int) -> Fragile:
+    def make(self, domain: Domain, seed: int) -> Fragile:
         return Fragile()
 
 
@@ -265,7 +266,7 @@ def test_failed_and_empty_shards_vote_by_the_public_rule(frame: pd.DataFrame, qu
     assert votes.sum(axis=1).tolist() == [8] * len(queries)
     # Every answer but the fourth of four is nonsense, and teachers that failed say the same: shard number mod 2.
     assert votes[0].tolist() == [4, 4]
-    lonely = Course(domain, CLASSES, Sharding(500), OwnFactory("moments", domain.width, domain.norm_bound))
+    lonely = Course(domain, CLASSES, Sharding(500), LeastSquares())
     with train(lonely, open_lake(frame.head(1), domain, ids=True)) as teachers:
         counts = teachers.votes(queries[:1]).counts[0]
     assert sorted(counts.tolist()) in ([249, 251], [250, 250])
@@ -290,7 +291,7 @@ class Talkative:
 
 
 class TalkativeFactory:
-    def make(self, seed: int) -> Talkative:
+    def make(self, domain: Domain, seed: int) -> Talkative:
         return Talkative(sys.__stdout__)
 
 

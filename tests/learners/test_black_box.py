@@ -7,17 +7,35 @@ import pytest
 
 from daskrado.errors import UsageError
 from daskrado.learners.black_box import (
-    ALLOWED,
+    BlackBox,
+    LeastSquares,
     Linear,
     Logistic,
-    ObjectFactory,
-    OwnFactory,
-    SklearnFactory,
+    MeanDirection,
+    PythonObject,
     linear_weights,
 )
-from daskrado.learners.rehearsal import dry_fit
+from daskrado.learners.rehearsal import rehearse
+from daskrado.learners.sklearn_estimator import ALLOWED, SklearnEstimator
+from daskrado.registry import kinds, make, options
+from daskrado.table.domain import Domain
+from daskrado.table.yaml_file import parse
 
 sklearn = pytest.importorskip("sklearn")
+PACKAGES = ("daskrado.learners",)
+
+
+def make_domain(columns: int = 3, norm_bound: float = 2.0) -> Domain:
+    """A Domain whose rows have one feature for each column, and the constant one."""
+    content = {
+        "label": {"column": "y", "positive": "yes", "negative": "no"},
+        "norm_bound": norm_bound,
+        "columns": {f"x{i}": {"kind": "numeric", "lower": -3, "upper": 3} for i in range(columns)},
+    }
+    return parse(Domain, content, "domain")
+
+
+DOMAIN = make_domain()
 
 
 @pytest.fixture(scope="module")
@@ -33,15 +51,22 @@ def test_logistic_is_the_minimiser_that_scikit_learn_finds(rows: tuple[np.ndarra
     from sklearn.linear_model import LogisticRegression
 
     x, y = rows
-    ours = Logistic(ridge=0.01)(x, np.where(y == 1, 1, -1).astype(np.int8))
+    ours = Logistic(regularisation=0.01).solve(x, np.where(y == 1, 1, -1).astype(np.int8))
     theirs = LogisticRegression(C=1 / (0.01 * len(y)), fit_intercept=False, tol=1e-10, max_iter=1000).fit(x, y)
     assert ours == pytest.approx(theirs.coef_[0], abs=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["logistic", "moments", "mean", "radoboost"])
+OWN = sorted(name for name, box in kinds(BlackBox, *PACKAGES).items() if not box.rehearsed)
+
+
+def test_own_learners_are_found_by_name() -> None:
+    assert OWN == ["logistic", "mean", "moments", "radoboost"]
+
+
+@pytest.mark.parametrize("kind", OWN)
 def test_every_own_learner_beats_guessing(kind: str, rows: tuple[np.ndarray, np.ndarray]) -> None:
     x, y = rows
-    estimator = OwnFactory(kind, 4, 2.0).make(0).fit(x, y)
+    estimator = make(BlackBox, PACKAGES, kind).make(DOMAIN, 0).fit(x, y)
     assert (estimator.predict(x) == y).mean() > 0.75
     weights = linear_weights(estimator, 2)
     assert weights is not None
@@ -50,10 +75,41 @@ def test_every_own_learner_beats_guessing(kind: str, rows: tuple[np.ndarray, np.
 
 def test_moments_is_least_squares(rows: tuple[np.ndarray, np.ndarray]) -> None:
     x, y = rows
-    ours = linear_weights(OwnFactory("moments", 4, 2.0, {"ridge": 0.0}).make(0).fit(x, y), 2)
+    ours = linear_weights(LeastSquares(regularisation=0.0).make(DOMAIN, 0).fit(x, y), 2)
     assert ours is not None
     theirs = np.linalg.lstsq(x, np.where(y == 1, 1.0, -1.0), rcond=None)[0]
     assert ours == pytest.approx(theirs, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ({"kind": "logistic", "ridge": 0.5}, Logistic(0.5)),
+        ({"kind": "logistic", "ridge": None, "rounds": None}, Logistic()),
+        ({"kind": "moments", "regularisation": 0.1}, LeastSquares(0.1)),
+        ("mean", MeanDirection()),
+        ({"kind": "sklearn", "estimator": ALLOWED[0]}, SklearnEstimator(ALLOWED[0])),
+    ],
+)
+def test_options_are_the_fields_and_older_words_are_read(written: Any, meant: BlackBox) -> None:
+    made = make(BlackBox, PACKAGES, written)
+    assert made == meant
+    assert make(BlackBox, PACKAGES, options(made)) == meant
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        ({"kind": "mean", "ridge": 0.1}, "regularisation: unknown key; mean takes none"),
+        ({"kind": "logistic", "rounds": 3}, "rounds: unknown key; logistic takes regularisation, steps"),
+        ({"kind": "logistic", "regularisation": -1}, "regularisation: input should be greater than or equal to 0"),
+        ({"kind": "radoboost", "rounds": 100_001}, "rounds: input should be less than or equal to 100000"),
+        ("forest", "kind must be one of 'logistic', 'mean', 'moments', 'radoboost', 'sklearn'"),
+    ],
+)
+def test_options_that_a_learner_does_not_take_are_named(written: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make(BlackBox, PACKAGES, written)
 
 
 def test_three_classes_by_one_against_the_rest() -> None:
@@ -61,21 +117,21 @@ def test_three_classes_by_one_against_the_rest() -> None:
     centres = np.array([[2.0, 0.0, 1.0], [-2.0, 0.0, 1.0], [0.0, 2.5, 1.0]])
     y = draw.integers(3, size=300)
     x = centres[y] + 0.3 * draw.normal(size=(300, 3)) * [1, 1, 0]
-    estimator = OwnFactory("logistic", 3, 3.0).make(0).fit(x, y)
+    estimator = Logistic().make(make_domain(2, 3.0), 0).fit(x, y)
     assert (estimator.predict(x) == y).mean() > 0.95
     assert linear_weights(estimator, 3) is None
 
 
 def test_the_allow_list_is_the_door() -> None:
     for path in ALLOWED:
-        factory = SklearnFactory(path).checked()
-        dry_fit(factory, "teachers.learner", 4, 2.0, 3)  # every default learns
-        made = factory.make(7)
+        factory = SklearnEstimator(path)
+        rehearse(factory, "teachers.learner", DOMAIN, 3)  # every default learns
+        made = factory.make(DOMAIN, 7)
         assert hasattr(made, "fit")
         assert hasattr(made, "predict")
     for path in ("os.system", "sklearn.datasets.load_iris", "sklearn.pipeline.Pipeline"):
         with pytest.raises(UsageError, match="is not on the allow-list"):
-            SklearnFactory(path).checked()
+            SklearnEstimator(path)
 
 
 @pytest.mark.parametrize(
@@ -90,23 +146,23 @@ def test_the_allow_list_is_the_door() -> None:
 )
 def test_bad_parameters_are_named(parameters: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        SklearnFactory("sklearn.tree.DecisionTreeClassifier", parameters).checked()
+        SklearnEstimator("sklearn.tree.DecisionTreeClassifier", parameters)
 
 
 def test_scikit_learn_teachers_repeat_themselves_and_linear_ones_publish_weights(
     rows: tuple[np.ndarray, np.ndarray],
 ) -> None:
     x, y = rows
-    tree = SklearnFactory("sklearn.tree.ExtraTreeClassifier", {"max_depth": 2}).checked()
-    assert (tree.make(5).fit(x, y).predict(x) == tree.make(5).fit(x, y).predict(x)).all()
-    assert linear_weights(tree.make(5).fit(x, y), 2) is None
-    fitted = SklearnFactory("sklearn.linear_model.LogisticRegression").checked().make(0).fit(x, y)
+    tree = SklearnEstimator("sklearn.tree.ExtraTreeClassifier", {"max_depth": 2})
+    assert (tree.make(DOMAIN, 5).fit(x, y).predict(x) == tree.make(DOMAIN, 5).fit(x, y).predict(x)).all()
+    assert linear_weights(tree.make(DOMAIN, 5).fit(x, y), 2) is None
+    fitted = SklearnEstimator("sklearn.linear_model.LogisticRegression").make(DOMAIN, 0).fit(x, y)
     weights = linear_weights(fitted, 2)
     assert weights is not None
     assert ((x @ weights > 0) == (fitted.predict(x) == 1)).all()
-    with_intercept = SklearnFactory("sklearn.linear_model.LogisticRegression", {"fit_intercept": True}).checked()
-    assert linear_weights(with_intercept.make(0).fit(x, y), 2) is None
-    assert isinstance(OwnFactory("mean", 4, 2.0).make(1), Linear)
+    with_intercept = SklearnEstimator("sklearn.linear_model.LogisticRegression", {"fit_intercept": True})
+    assert linear_weights(with_intercept.make(DOMAIN, 0).fit(x, y), 2) is None
+    assert isinstance(MeanDirection().make(DOMAIN, 1), Linear)
 
 
 class Picky:
@@ -140,9 +196,9 @@ class Picky:
     ],
 )
 def test_a_rehearsal_on_public_rows_finds_values_that_do_not_fit(factory: Any, message: str) -> None:
-    made = ObjectFactory(Picky(factory)) if isinstance(factory, str) else None
+    made = PythonObject(Picky(factory)) if isinstance(factory, str) else None
     with pytest.raises(UsageError, match=message):
-        dry_fit(made or SklearnFactory(f"sklearn.{factory[0]}", factory[1]).checked(), "teachers.learner", 4, 2.0, 2)
+        rehearse(made or SklearnEstimator(f"sklearn.{factory[0]}", factory[1]), "teachers.learner", DOMAIN, 2)
 
 
 def test_a_rehearsal_lets_pass_what_learns_on_rows_of_both_classes_within_the_bound(
@@ -150,13 +206,13 @@ def test_a_rehearsal_lets_pass_what_learns_on_rows_of_both_classes_within_the_bo
 ) -> None:
     seen: list[tuple[np.ndarray, np.ndarray]] = []
     monkeypatch.setattr(Picky, "fit", lambda self, x, y: seen.append((x, y)))
-    dry_fit(ObjectFactory(Picky()), "learner", 4, 2.0, 2)
+    rehearse(PythonObject(Picky()), "learner", DOMAIN, 2)
     ((x, y),) = seen
     assert x.shape == (len(y), 4)
     assert np.linalg.norm(x, axis=1).max() <= 2.0 + 1e-12
     assert len(np.unique(y)) == 2
     for factory in (
-        SklearnFactory("sklearn.neighbors.KNeighborsClassifier", {"n_neighbors": 500}),
-        OwnFactory("logistic", 4, 2.0),
+        SklearnEstimator("sklearn.neighbors.KNeighborsClassifier", {"n_neighbors": 500}),
+        Logistic(),
     ):
-        dry_fit(factory, "learner", 4, 2.0, 2)  # raises where it does not learn
+        rehearse(factory, "learner", DOMAIN, 2)  # raises where it does not learn

@@ -14,7 +14,8 @@ from daskrado.lake.ensemble import train
 from daskrado.lake.scan import open_lake
 from daskrado.lake.shards import Sharding
 from daskrado.lake.teachers import Course
-from daskrado.learners.black_box import OwnFactory
+from daskrado.learners.black_box import BlackBox
+from daskrado.registry import make
 
 QUERIES = 100
 
@@ -33,7 +34,7 @@ def teachers_figures(
     for name, size in (("quarter", rows // 4), ("full", rows)):
         with bench_lake(size, features, file_rows=min(FILE_ROWS, rows // 8)) as (path, domain):
             lake = open_lake(path, domain)
-            factory = OwnFactory(learner, domain.width, domain.norm_bound)
+            factory = make(BlackBox, ("daskrado.learners",), learner)
             course = Course(domain, (False, True), Sharding(teachers, by_id=False), factory)
             queries = np.random.Generator(np.random.Philox(key=[17, 0])).uniform(-1, 1, (QUERIES, domain.width))
             with connect(ClusterConfig(kind="local", workers=workers)) as client:

@@ -32,13 +32,14 @@ def teachers_ask(
 ) -> None:
     """Answer a Parquet file of public QUERIES by the engine of PIPELINE; refused queries are null."""
     from daskrado.cluster import cluster_config
-    from daskrado.jobs.teachers.config import load_teachers
-    from daskrado.jobs.teachers.job import TeachersJob, ask
+    from daskrado.jobs.load import load_kind
+    from daskrado.jobs.teacher_session import ask_file
+    from daskrado.jobs.teachers import TeachersJob
 
     where = cluster_config(workers, cluster) if workers is not None or cluster is not None else None
-    job = TeachersJob(load_teachers(pipeline)).overridden(where, None)
+    job = load_kind(TeachersJob, pipeline).with_changes(cluster=where)
     with progress_bar("teachers") as progress:
-        counts = ask(job.pipeline, queries, out, overwrite=overwrite, ledger_path=ledger, progress=progress)
+        counts = ask_file(job, queries, out, overwrite=overwrite, ledger=ledger, progress=progress)
     rest = ""
     if "thresholds" in counts:
         rest = f" under {counts['thresholds']:,} more thresholds, of which each session and each refusal costs one"
@@ -70,9 +71,14 @@ def teachers_plan(
     features: int | None,
 ) -> None:
     """Which mechanism to use: the vote margin and the teachers that each needs. Reads nothing."""
-    from daskrado.bounds.teachers import compare, refuse_if_hopeless, rows_per_teacher, theorem_refusals
+    from daskrado.bounds.teachers import (
+        compare,
+        forecast_lines,
+        refuse_if_hopeless,
+        rows_per_teacher,
+        theorem_refusals,
+    )
     from daskrado.engines.answers import Terms, answering
-    from daskrado.jobs.teachers.plan import forecast_lines
     from daskrado.privacy.events import asked_epsilon
 
     chosen = refusals if refusals is not None else theorem_refusals(max(0.0, 1 - agreement), queries)
@@ -80,6 +86,6 @@ def teachers_plan(
     terms = Terms(epsilon, delta, queries, chosen)
     refuse_if_hopeless(answering(compare(terms, count, agreement)[0].name, terms), count, agreement)
     if rows is not None and features is not None:
-        click.echo(rows_per_teacher(rows, count, features))
-    for line in forecast_lines(terms, count, agreement):
-        click.echo(line)
+        click.echo(f"{'rows':<11} {rows_per_teacher(rows, count, features)}")
+    for name, text in forecast_lines(terms, count, agreement):
+        click.echo(f"{name:<11} {text}")

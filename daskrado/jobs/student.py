@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 
 from daskrado.engines.answers import REFUSED
 from daskrado.errors import DataError, UsageError
-from daskrado.jobs.teachers.config import Factory
-from daskrado.learners.black_box import OwnFactory, linear_weights
+from daskrado.jobs.manifest import file_digest
+from daskrado.learners.black_box import BlackBox, linear_weights
 from daskrado.models.linear import LinearModel
 from daskrado.privacy.statement import PrivacyStatement
 from daskrado.table.domain import Domain, Scalar
+
+PICKLE = "student.pickle"
 
 
 @dataclass(frozen=True)
@@ -34,21 +36,18 @@ class Student:
         """Class indices of encoded rows."""
         return np.asarray(self.estimator.predict(x)).astype(np.int64)
 
-    def scores(self, x: NDArray[np.float64]) -> NDArray[np.float64] | None:
-        """Signed margins of encoded rows, for a linear student."""
-        return None if self.model is None else x @ self.model.weights
+    @property
+    def file(self) -> str:
+        """What it is published as."""
+        return PICKLE if self.model is None else "model.json"
 
-    def save(self, folder: Path) -> str:
-        """Write model.json, or student.pickle where the student is no LinearModel; returns the name."""
-        if self.model is not None:
-            self.model.save(folder / "model.json")
-            return "model.json"
-        (folder / "student.pickle").write_bytes(pickle.dumps(self.estimator))
-        return "student.pickle"
+    def save(self, path: Path) -> None:
+        """Write the estimator, where it is no LinearModel."""
+        path.write_bytes(pickle.dumps(self.estimator))
 
 
 def train_student(
-    factory: Factory,
+    box: BlackBox,
     domain: Domain,
     classes: tuple[Scalar, ...],
     statement: PrivacyStatement,
@@ -68,23 +67,21 @@ def train_student(
         kept = kept | unsure
     if not kept.any():
         raise DataError("no query was answered: there is nothing for a student to learn")
+    count = int(kept.sum())
     if len(np.unique(y[kept])) < 2:
-        raise DataError(
-            f"the {int(kept.sum())} private answers show one class only: there is nothing for a student to learn"
-        )
-    estimator = factory.make(0)
-    name = factory.kind if isinstance(factory, OwnFactory) else factory.path
+        raise DataError(f"the {count} private answers show one class only: there is nothing for a student to learn")
+    estimator = box.make(domain, 0)
     try:
         estimator.fit(x[kept], y[kept])
     except Exception as error:  # whatever a black box raises; queries and answers are public, and so is its text
         raise DataError(
-            f"student.learner {name} fails on the {int(kept.sum())} private answers ({type(error).__name__}: "
+            f"student.learner {box.title} fails on the {count} private answers ({type(error).__name__}: "
             f"{' '.join(str(error).split())}); they are kept: another student.learner learns from them at no cost"
         ) from error
     weights = linear_weights(estimator, len(classes))
-    details = {"student_of": "private answers of teachers", "queries": int(kept.sum())}
-    model = None if weights is None else LinearModel(domain, weights, statement, name, details)
-    return Student(estimator, model, classes, int(kept.sum()))
+    details = {"student_of": "private answers of teachers", "queries": count}
+    model = None if weights is None else LinearModel(domain, weights, statement, box.title, details)
+    return Student(estimator, model, classes, count)
 
 
 def load_student(folder: str | Path) -> Any:
@@ -94,10 +91,10 @@ def load_student(folder: str | Path) -> Any:
     """
     path = Path(folder)
     try:
-        wanted = json.loads((path / "manifest.json").read_text(encoding="utf-8"))["student_sha256"]
-        content = (path / "student.pickle").read_bytes()
-    except (OSError, ValueError, KeyError) as error:
-        raise UsageError(f"{path}: no published student.pickle with a manifest.json here") from error
-    if hashlib.sha256(content).hexdigest() != wanted:
-        raise UsageError(f"{path}/student.pickle: its content is not the one that manifest.json describes")
+        wanted = file_digest(json.loads((path / "manifest.json").read_text(encoding="utf-8")), PICKLE)
+        content = (path / PICKLE).read_bytes()
+    except (OSError, ValueError, AttributeError) as error:
+        raise UsageError(f"{path}: no published {PICKLE} with a manifest.json here") from error
+    if wanted is None or hashlib.sha256(content).hexdigest() != wanted:
+        raise UsageError(f"{path}/{PICKLE}: its content is not the one that manifest.json describes")
     return pickle.loads(content)

@@ -1,0 +1,66 @@
+"""Keys of a teachers job: who teaches, how queries are answered, who learns from the answers."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from daskrado.engines.answers import MAX_QUERIES, Name
+from daskrado.learners.black_box import AnyBlackBox, Logistic
+from daskrado.table.yaml_file import Frozen
+
+
+class TeachersConfig(Frozen):
+    """The teachers. ``shard_by``: the id names a record, or the protected unit; or rows are dealt by position."""
+
+    count: int = Field(ge=2, le=1_000_000)
+    learner: AnyBlackBox = Logistic()
+    shard_by: Literal["record", "unit", "position"] | None = None
+    seed: int = Field(default=0, ge=0, lt=2**31)
+
+
+class EstimatedRefusals(Frozen):
+    """Refusals by theorem 3.2 from the teachers' error, released with this share of epsilon."""
+
+    share: float = Field(gt=0, lt=1)
+    beta: float = Field(default=0.05, gt=0, lt=1)
+
+
+class AnswersConfig(Frozen):
+    """How queries are answered, and how many the engine will ever take. ``engine`` numbers those of a data set."""
+
+    mechanism: Name = "gaussian"
+    queries: int = Field(ge=1, le=MAX_QUERIES)
+    refusals: int | EstimatedRefusals | None = None
+    constants: Literal["exact", "as_published"] = "exact"
+    engine: int = Field(default=1, ge=1)
+    agreement: float = Field(default=0.9, gt=0.5, le=1, description="assumed by the plan")
+
+    @model_validator(mode="after")
+    def _check(self) -> AnswersConfig:
+        if (self.mechanism == "sparse_vector") != (self.refusals is not None):
+            raise ValueError("refusals is needed by sparse_vector, and only by it")
+        if isinstance(self.refusals, int) and not 1 <= self.refusals <= self.queries:
+            raise ValueError(f"refusals must be between 1 and queries {self.queries}, got {self.refusals}")
+        if self.constants == "as_published" and self.mechanism != "sparse_vector":
+            raise ValueError(f"constants: as_published exist for sparse_vector only, not for {self.mechanism}")
+        return self
+
+    @property
+    def estimated(self) -> EstimatedRefusals | None:
+        """How refusals are estimated, where they are."""
+        return self.refusals if isinstance(self.refusals, EstimatedRefusals) else None
+
+
+class StudentConfig(Frozen):
+    """The published student; ``refused`` queries are dropped, or labelled by a public coin."""
+
+    learner: AnyBlackBox = Logistic()
+    refused: Literal["drop", "coin"] = "drop"
+
+
+class Aside(Frozen):
+    """Label-private learning: this share of the lake's rows loses its labels and becomes the queries."""
+
+    aside: float = Field(gt=0, lt=1)

@@ -1,3 +1,0 @@
-"""Teachers jobs."""
-
-from __future__ import annotations
