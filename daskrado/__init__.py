@@ -31,11 +31,9 @@ __all__ = [
 if TYPE_CHECKING:
     from daskrado.api import (
         encode_local,
-        estimate_local,
         fit,
         fit_bags,
         fit_labels,
-        learn_local,
         make_rados,
         measure_margins,
         open_queries,
@@ -43,6 +41,7 @@ if TYPE_CHECKING:
         run,
         run_teachers,
     )
+    from daskrado.jobs.local import estimate_local, learn_local
     from daskrado.jobs.rado_file import learn_rados
     from daskrado.jobs.result import Result
     from daskrado.jobs.resume import resume
@@ -64,8 +63,8 @@ _HOMES = {
     "fit_bags": "daskrado.api",
     "fit_labels": "daskrado.api",
     "encode_local": "daskrado.api",
-    "estimate_local": "daskrado.api",
-    "learn_local": "daskrado.api",
+    "estimate_local": "daskrado.jobs.local",
+    "learn_local": "daskrado.jobs.local",
     "measure_margins": "daskrado.api",
     "open_queries": "daskrado.api",
     "learn_rados": "daskrado.jobs.rado_file",
@@ -83,3 +82,8 @@ def __getattr__(name: str) -> Any:
 
         return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'daskrado' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """The public names, for tab completion; nothing is imported for it."""
+    return [*__all__, "__version__"]

@@ -5,38 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from daskrado.cluster import ClusterConfig, cluster_config
-from daskrado.engines.queries import PrivateQueries
 from daskrado.errors import UsageError
-from daskrado.jobs.bags import BagsJob
 from daskrado.jobs.base import Job, perform
-from daskrado.jobs.labels import LabelsJob
-from daskrado.jobs.learn import LearnJob
 from daskrado.jobs.load import load_job, load_kind
-from daskrado.jobs.local import LocalJob
-from daskrado.jobs.local import estimates as estimate_local
-from daskrado.jobs.local import learn as learn_local
-from daskrado.jobs.margins import MarginsJob
-from daskrado.jobs.queries import QueriesJob
-from daskrado.jobs.queries import open_queries as open_engine
-from daskrado.jobs.rados import RadosJob
 from daskrado.jobs.result import Result
-from daskrado.jobs.teacher_session import Session, open_session
-from daskrado.jobs.teachers import TeachersJob
-from daskrado.losses.linear_odd import make_odd_loss
-from daskrado.losses.margin import Loss
 from daskrado.table.domain import Domain
 from daskrado.table.yaml_file import parse
 
+if TYPE_CHECKING:
+    from daskrado.engines.queries import PrivateQueries
+    from daskrado.jobs.teacher_session import Session
+    from daskrado.losses.margin import Loss
+
+Source = Job | Mapping[str, Any] | str | Path  # a job, its keys, or its file
+Progress = Callable[[int, int], None]
+
 __all__ = [
     "encode_local",
-    "estimate_local",
     "fit",
     "fit_bags",
     "fit_labels",
-    "learn_local",
     "measure_margins",
     "open_queries",
     "open_teachers",
@@ -46,7 +37,7 @@ __all__ = [
 
 
 def run(
-    job: Job | Mapping[str, Any] | str | Path,
+    job: Source,
     *,
     out: str | Path | None = None,
     overwrite: bool = False,
@@ -55,7 +46,7 @@ def run(
     workers: int | None = None,
     cluster: str | Path | ClusterConfig | None = None,
     changes: Mapping[str, Any] | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Result:
     """Run a job of any kind: a pipeline file, its keys as a mapping, or a job object.
 
@@ -93,7 +84,7 @@ def fit(
     cluster: str | Path | ClusterConfig | None = None,
     output: str | Path | None = None,
     overwrite: bool = False,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Result:
     """Learn a linear classifier from a lake and return the model, the release and what they cost.
 
@@ -139,6 +130,8 @@ def fit(
         whose = unit or ("one record" if rows_per_unit == 1 else "the owner of the records")
         content["protect"] = {"relation": relation, "unit": whose, "rows_per_unit": rows_per_unit, "feature": feature}
         content["budget"] = {"epsilon": epsilon, "delta": delta}
+    from daskrado.jobs.learn import LearnJob
+
     job = parse(LearnJob, content, "pipeline")
     return perform(job, overwrite=overwrite, progress=progress, write=output is not None)
 
@@ -165,14 +158,21 @@ def _path(name: str, value: Any) -> str:
     return str(value)
 
 
+def _run_kind(
+    kind: str, source: Source, ledger: str | Path | None, write: bool, overwrite: bool, progress: Progress | None
+) -> Result:
+    """Run a job of one kind; only that kind's modules are imported."""
+    return perform(load_kind(kind, source), overwrite=overwrite, ledger=ledger, write=write, progress=progress)
+
+
 def fit_labels(
-    pipeline: Job | Mapping[str, Any] | str | Path,
+    pipeline: Source,
     *,
     loss: Loss | None = None,
     ledger: str | Path | None = None,
     write: bool = False,
     overwrite: bool = False,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Result:
     """Learn where only the labels are secret, weak or missing: a ``labels`` pipeline, as a file or as its keys.
 
@@ -182,30 +182,31 @@ def fit_labels(
     Sensitivity
         Of the mean operator under a flipped label: twice the largest L1 or L2 norm of the public rows, measured.
     """
-    job = load_kind(LabelsJob, pipeline)
+    job = load_kind("labels", pipeline)
     if loss is not None:
+        from daskrado.losses.linear_odd import make_odd_loss
+
         job = job.model_copy(update={"loss": make_odd_loss(loss)})
     return perform(job, overwrite=overwrite, ledger=ledger, write=write, progress=progress)
 
 
 def fit_bags(
-    pipeline: Job | Mapping[str, Any] | str | Path,
+    pipeline: Source,
     *,
     ledger: str | Path | None = None,
     write: bool = False,
     overwrite: bool = False,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Result:
     """Learn from bags of rows and their label proportions: a ``bags`` pipeline, as a file or as its keys."""
-    job = load_kind(BagsJob, pipeline)
-    return perform(job, overwrite=overwrite, ledger=ledger, write=write, progress=progress)
+    return _run_kind("bags", pipeline, ledger, write, overwrite, progress)
 
 
 def open_teachers(
-    pipeline: TeachersJob | Mapping[str, Any] | str | Path,
+    pipeline: Source,
     *,
     ledger: str | Path | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
     learner: Any = None,
 ) -> AbstractContextManager[Session]:
     """The engine of a ``teachers`` pipeline, for adaptive queries: ``with open_teachers(p) as t: t.ask(frame)``.
@@ -214,79 +215,82 @@ def open_teachers(
     ``learner`` may be any unfitted object with fit and predict, in place of the pipeline's teachers.
     ``ask`` takes public rows and gives a pandas Series of private labels, None where the engine refused.
     """
+    from daskrado.jobs.teacher_session import open_session
+    from daskrado.jobs.teachers import TeachersJob
+
     return open_session(load_kind(TeachersJob, pipeline), ledger=ledger, progress=progress, learner=learner)
 
 
 def run_teachers(
-    pipeline: TeachersJob | Mapping[str, Any] | str | Path,
+    pipeline: Source,
     *,
     ledger: str | Path | None = None,
     write: bool = False,
     overwrite: bool = False,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Result:
-    """Answer a ``teachers`` pipeline's public queries and train its student: ``result.value``.
-
-    ``write`` publishes as ``run`` does.
-    """
-    job = load_kind(TeachersJob, pipeline)
-    return perform(job, overwrite=overwrite, ledger=ledger, write=write, progress=progress)
+    """Answer a ``teachers`` pipeline's public queries and train its student: ``result.value``."""
+    return _run_kind("teachers", pipeline, ledger, write, overwrite, progress)
 
 
 def open_queries(
-    pipeline: QueriesJob | Mapping[str, Any] | str | Path,
+    pipeline: Source,
     *,
     ledger: str | Path | None = None,
     journal: str | Path | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> AbstractContextManager[PrivateQueries]:
     """The engine of a ``queries`` pipeline, for adaptive queries: ``with open_queries(p) as q: q.ask({...})``.
 
     Counts the lake's cells once and charges the whole engine; see ``PrivateQueries`` for what it answers.
     With a ``journal`` folder a later session goes on with the same engine and pays nothing more.
     """
+    from daskrado.jobs.queries import QueriesJob
+    from daskrado.jobs.queries import open_queries as open_engine
+
     return open_engine(load_kind(QueriesJob, pipeline), ledger=ledger, journal=journal, progress=progress)
 
 
 def measure_margins(
-    pipeline: MarginsJob | Mapping[str, Any] | str | Path,
+    pipeline: Source,
     *,
     ledger: str | Path | None = None,
     write: bool = False,
     overwrite: bool = False,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Result:
     """The margin distributions of a ``margins`` pipeline, exact or noised and charged, with their bounds."""
-    job = load_kind(MarginsJob, pipeline)
-    return perform(job, overwrite=overwrite, ledger=ledger, write=write, progress=progress)
+    return _run_kind("margins", pipeline, ledger, write, overwrite, progress)
 
 
 def encode_local(
-    pipeline: LocalJob | Mapping[str, Any] | str | Path,
+    pipeline: Source,
     out: str | Path,
     *,
     ledger: str | Path | None = None,
     overwrite: bool = False,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Result:
     """Randomise a lake at its source into a folder of reports, as a ``local`` pipeline says.
 
     Read the folder with ``estimate_local`` (columns) or ``learn_local`` (labels, edges): both charge nothing.
     """
+    from daskrado.jobs.local import LocalJob
+
     job = load_kind(LocalJob, pipeline).encoding(output=str(out))
     return perform(job, overwrite=overwrite, ledger=ledger, progress=progress)
 
 
 def make_rados(
-    pipeline: RadosJob | Mapping[str, Any] | str | Path,
+    pipeline: Source,
     *,
     ledger: str | Path | None = None,
     write: bool = False,
     overwrite: bool = False,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Result:
     """The sets of rados of a ``rados`` pipeline, each with a statement of what it protects: ``result.value.sets``.
 
     ``write`` publishes one Parquet file for each set, from which ``learn_rados`` learns without the lake.
     """
-    return perform(load_kind(RadosJob, pipeline), ledger=ledger, write=write, overwrite=overwrite, progress=progress)
+    return _run_kind("rados", pipeline, ledger, write, overwrite, progress)

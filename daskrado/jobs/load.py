@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from daskrado.errors import UsageError
 from daskrado.jobs.base import Address, Job
@@ -56,13 +56,17 @@ def load_job(source: Job | Mapping[str, Any] | str | Path, changes: Mapping[str,
     return job
 
 
-def load_kind(kind: type[JobT], source: Job | Mapping[str, Any] | str | Path) -> JobT:
-    """A validated job of one kind; where its keys name no kind, it is this one."""
-    named = {"kind": kind.name, **source} if isinstance(source, Mapping) else source
-    job = load_job(named)
-    if not isinstance(job, kind):
+@overload
+def load_kind(kind: type[JobT], source: Job | Mapping[str, Any] | str | Path) -> JobT: ...
+@overload
+def load_kind(kind: str, source: Job | Mapping[str, Any] | str | Path) -> Job: ...
+def load_kind(kind: type[Job] | str, source: Job | Mapping[str, Any] | str | Path) -> Job:
+    """A validated job of one kind, a class or a name; where its keys name no kind, it is this one."""
+    wanted = job_class(kind) if isinstance(kind, str) else kind
+    job = load_job({"kind": wanted.name, **source} if isinstance(source, Mapping) else source)
+    if not isinstance(job, wanted):
         where = source if isinstance(source, str | Path) else "pipeline"
-        raise UsageError(f"{where}: kind must be {kind.name} here, got {job.name}")
+        raise UsageError(f"{where}: kind must be {wanted.name} here, got {job.name}")
     return job
 
 

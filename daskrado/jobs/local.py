@@ -217,7 +217,7 @@ def read_reports(folder: Path, *, cluster: ClusterConfig | None = None, progress
     """Estimates or a model, whichever the reports of a folder give. Charges nothing."""
     facts = ReportFacts.load(folder)
     if not facts.reports.gives_model:
-        reports, found = estimates(folder, cluster=cluster, progress=progress)
+        reports, found = estimate_local(folder, cluster=cluster, progress=progress)
         value = LocalFindings(reports, found)
         lines = [f"{row[0]:>16} {row[1]:>14} {row[2]:>12} ± {row[3]}" for row in value.table()]
         files = {"estimates.json": value.save}
@@ -228,7 +228,7 @@ def read_reports(folder: Path, *, cluster: ClusterConfig | None = None, progress
     return Outcome(LocalFindings(reports), model.statement, model, released, sections=lambda: sections)
 
 
-def estimates(
+def estimate_local(
     folder: str | Path,
     *,
     confidence: float = 0.95,
@@ -241,7 +241,7 @@ def estimates(
         return facts.reports.estimates(facts.domain, Path(folder), confidence, client, progress)
 
 
-def learn(
+def learn_local(
     folder: str | Path, *, cluster: ClusterConfig | None = None, progress: Progress | None = None
 ) -> tuple[LinearModel, Release]:
     """A least-squares model from reports of labels or of edge vectors: post-processing, nothing is charged."""

@@ -18,7 +18,9 @@ from click.testing import CliRunner
 from daskrado.cli.commands.local import local as command
 from daskrado.errors import BudgetError, DataError, UsageError
 from daskrado.jobs.base import perform
-from daskrado.jobs.local import LocalJob, estimates, learn
+from daskrado.jobs.local import LocalJob
+from daskrado.jobs.local import estimate_local as estimates
+from daskrado.jobs.local import learn_local as learn
 from daskrado.jobs.local_reports import ColumnReports, ColumnSums, ReportFacts
 from daskrado.jobs.result import Result
 from daskrado.jobs.show import plan_lines
