@@ -51,6 +51,11 @@ def kinds(base: type[T], *packages: str) -> dict[str, type[T]]:
     for package in packages:
         _import_all(package)
     _import_extensions()
+    return _loaded(base)
+
+
+def _loaded(base: type[T]) -> dict[str, type[T]]:
+    """The kinds among the classes that are imported."""
     found: dict[str, type[T]] = {}
     for kind in concrete(base):
         name = vars(kind).get("name")  # its own: a class that inherits a name is no kind
@@ -79,8 +84,10 @@ def make(base: type[T], packages: tuple[str, ...], content: Any, given: Mapping[
         content = {"kind": content}
     if not isinstance(content, Mapping):
         raise ValueError(f"must be a kind, or a mapping of kind and options, got {type(content).__name__}")
-    known = kinds(base, *packages)
     name = content.get("kind")
+    known = _loaded(base)
+    if not isinstance(name, str) or name not in known:  # only then is the whole package worth importing
+        known = kinds(base, *packages)
     if name is None:
         raise ValueError(f"kind: missing, and it has no default; allowed: {', '.join(sorted(known))}")
     if not isinstance(name, str) or name not in known:
