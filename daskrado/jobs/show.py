@@ -23,7 +23,10 @@ def plan_lines(job: Job, ledger: Ledger | None) -> Iterator[str]:
     for charge in charges:
         yield from _charge_lines(charge, several=len(charges) > 1)
     yield from (f"assumes     {text}" for text in dict.fromkeys(t for c in charges for t in c.statement.assumptions))
-    for relation in dict.fromkeys(charge.relation for charge in charges):
+    relations = dict.fromkeys(charge.relation for charge in charges)
+    for relation in relations:
+        if len(relations) > 1:
+            yield f"budget      under {relation}:"
         left = left_for(ledger, job.dataset, relation)
         yield limit_line(left, job.ledger)
         if left is not None and ledger is not None:
