@@ -92,6 +92,6 @@ def budget_line(budget: Mapping[str, Any]) -> str:
 
 def weight_lines(model: LinearModel) -> Iterator[str]:
     """The largest weights, one line each."""
-    weights = model.coefficients
-    for name in weights.abs().sort_values(ascending=False).index[:SHOWN_WEIGHTS]:
+    weights = dict(zip(model.domain.feature_names, model.weights.tolist(), strict=True))
+    for name in sorted(weights, key=lambda name: -abs(weights[name]))[:SHOWN_WEIGHTS]:
         yield f"  {weights[name]:+12.5g}  {name}"

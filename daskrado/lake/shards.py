@@ -14,10 +14,10 @@ from daskrado.errors import DataError, UsageError
 from daskrado.lake.scan import Lake
 from daskrado.lake.seeds import SignatureKey, record_seeds
 from daskrado.statistics.rados import mix
+from daskrado.table.arrow_arrays import value_set
 from daskrado.table.domain import Domain, Scalar
 from daskrado.table.encoding import Problem, encode_table, needed_columns, places
 from daskrado.table.lattice import row_norms
-from daskrado.table.value_set import value_set
 
 KEPT_PLACE = "a record keeps its file and its place in it, whatever it holds: rows are dealt out by position"
 ASIDE = -1  # the shard number of rows that train nobody

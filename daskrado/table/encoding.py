@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from daskrado.table import inner_loops as loops
+from daskrado.table.arrow_arrays import to_numpy, value_set, with_minus_one
 from daskrado.table.domain import BooleanColumn, CategoricalColumn, Domain, NumericColumn, Scalar
 from daskrado.table.fourier_features import fourier_features
 from daskrado.table.lattice import Lattice, clip_rows, just_inside
-from daskrado.table.value_set import value_set
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -213,9 +213,7 @@ def encode_table(
         if isinstance(column, NumericColumn):
             _numeric(out, name, column, data)
         elif isinstance(column, BooleanColumn):
-            filled = data.fill_null(bool(column.fill)) if data.null_count and not _all_null(data) else data
-            truth = np.full(out.length, bool(column.fill)) if _all_null(data) else _to_numpy(filled).astype(bool)
-            out._values[name] = np.where(truth, 1.0, -1.0)
+            out._values[name] = np.where(_truths(column, data), 1.0, -1.0)
         else:
             _categorical(out, name, column, data)
     if label:
@@ -238,15 +236,20 @@ def _flat(column: pa.ChunkedArray) -> pa.Array:
 def _null_mask(data: pa.Array) -> NDArray[np.bool_]:
     if data.null_count == 0:
         return np.zeros(len(data), dtype=bool)
-    return _to_numpy(data.is_null())
+    return to_numpy(data.is_null())
 
 
 def _all_null(data: pa.Array) -> bool:
     return len(data) > 0 and data.null_count == len(data)
 
 
-def _to_numpy(data: pa.Array) -> NDArray[Any]:
-    return np.asarray(data.to_numpy(zero_copy_only=False))
+def _truths(column: BooleanColumn, data: pa.Array) -> NDArray[np.bool_]:
+    if data.null_count == 0:
+        return to_numpy(data)
+    truth = np.full(len(data), bool(column.fill))
+    if not _all_null(data):
+        truth[~_null_mask(data)] = to_numpy(data.drop_null())
+    return truth
 
 
 def _numeric(out: EncodedTable, name: str, column: NumericColumn, data: pa.Array) -> None:
@@ -256,9 +259,9 @@ def _numeric(out: EncodedTable, name: str, column: NumericColumn, data: pa.Array
         nulls = out._nulls[name]
         values = np.full(out.length, float(column.fill or 0.0))
         if not _all_null(data):
-            values[~nulls] = _to_numpy(data.drop_null())
+            values[~nulls] = to_numpy(data.drop_null())
     else:
-        values = _to_numpy(data)
+        values = to_numpy(data)
     # Always float64: a row must be encoded alike whatever its neighbours in the file look like.
     values = values.astype(np.float64, copy=False)
     if column.bins is not None:
@@ -290,7 +293,7 @@ def _categorical(out: EncodedTable, name: str, column: CategoricalColumn, data: 
             out.problems.append(Problem(name, f"is {data.type}, but the Domain's values are {values}"))
             return
         found = places(data, wanted)
-        index = _to_numpy(found.fill_null(-1)).astype(np.int32)
+        index = to_numpy(with_minus_one(found)).astype(np.int32)
     if data.null_count:
         index[out._nulls[name]] = values.index(column.fill) if column.fill in values else -1
     unknown = index < 0
@@ -319,7 +322,7 @@ def encode_groups(
     if index.null_count:
         out.problems.append(Problem(column, f"outside the {len(values)} declared groups"))
         return
-    out.groups = _to_numpy(index).astype(np.int32)
+    out.groups = to_numpy(index).astype(np.int32)
 
 
 def _labels(out: EncodedTable, data: pa.Array, missing: bool) -> NDArray[np.int8]:
@@ -337,17 +340,17 @@ def _labels(out: EncodedTable, data: pa.Array, missing: bool) -> NDArray[np.int8
         out.problems.append(Problem(label.column, f"is {data.type}, but the Domain's label values are {pair}"))
         return np.zeros(0, dtype=np.int8)
     if pa.types.is_boolean(data.type) and not data.null_count:
-        return np.where(_to_numpy(data) == label.positive, np.int8(1), np.int8(-1))
+        return np.where(to_numpy(data) == label.positive, np.int8(1), np.int8(-1))
     index = places(data, wanted)
     if index.null_count:
         out.problems.append(Problem(label.column, f"label outside {pair}"))
         return np.zeros(0, dtype=np.int8)
-    return np.int8(1) - np.int8(2) * _to_numpy(index).astype(np.int8)
+    return np.int8(1) - np.int8(2) * to_numpy(index).astype(np.int8)
 
 
 def _ids(out: EncodedTable, data: pa.Array) -> NDArray[np.uint64] | NDArray[np.object_]:
     if data.null_count:
         out.problems.append(Problem(str(out.domain.id), "record id is null"))
         return np.zeros(0, dtype=np.uint64)
-    values = _to_numpy(data)
+    values = to_numpy(data)
     return values.astype(np.uint64) if np.issubdtype(values.dtype, np.integer) else values.astype(object)

@@ -1,4 +1,8 @@
-"""Values that a Domain declares, as Arrow arrays of a column's type."""
+"""Between Arrow and numpy, without pandas.
+
+Arrow's own conversions (``pa.array``, ``pa.scalar``, ``to_numpy``) import pandas where it is installed. That takes
+longer than planning or fitting a small lake, so common types go by their buffers and only the others by these.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,24 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from daskrado.table.domain import Scalar
+
+
+def to_numpy(data: pa.Array) -> NDArray[Any]:
+    """A column as a numpy array that must not be written to; nulls are NaN or None."""
+    if data.null_count == 0 and pa.types.is_boolean(data.type):
+        return np.from_dlpack(data.cast(pa.uint8())).view(np.bool_)
+    if data.null_count == 0 and (pa.types.is_integer(data.type) or pa.types.is_floating(data.type)):
+        return np.asarray(np.from_dlpack(data))
+    return np.asarray(data.to_numpy(zero_copy_only=False))
+
+
+def with_minus_one(index: pa.Array) -> pa.Array:
+    """Places of 32 bits, -1 for null."""
+    return pc.fill_null(index, _of(pa.int32(), 1, np.array([-1], dtype=np.int32))[0])
 
 
 def value_set(values: Iterable[Scalar], kind: pa.DataType) -> pa.Array | None:
@@ -27,7 +47,7 @@ def value_set(values: Iterable[Scalar], kind: pa.DataType) -> pa.Array | None:
 
 
 def _array(items: Sequence[Any], target: pa.DataType) -> pa.Array:
-    """What ``pa.array`` gives. That imports pandas, for which a plan would wait longer than for all else."""
+    """What ``pa.array`` gives."""
     kinds = set(map(type, items))
     if kinds == {str}:
         texts = [item.encode() for item in items]

@@ -1,13 +1,14 @@
-"""Declared values as Arrow arrays: the same as Arrow's own conversion, which imports pandas."""
+"""Conversions by buffers are the same as Arrow's own, which import pandas."""
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskrado.table.value_set import value_set
+from daskrado.table.arrow_arrays import to_numpy, value_set, with_minus_one
 
 TEXT = [pa.string(), pa.large_string(), pa.string_view()]
 NUMBERS = [
@@ -68,3 +69,28 @@ def test_fractions(items, kind) -> None:
     found, wanted = value_set(items, kind), by_arrow(items, kind)
     assert (found is None) == (wanted is None)
     assert found is None or str(found) == str(wanted)
+
+
+COLUMNS = [
+    pa.array([True, False, None, True]),
+    pa.array([1.5, None, float("nan"), -0.0, float("inf")]),
+    *(pa.array([3, None, 0, 7], type=kind) for kind in NUMBERS[:8]),
+    *(pa.array([3, None, 0, 7], type=kind) for kind in (pa.float16(), pa.float32(), pa.decimal128(20, 2))),
+    pa.array(["a", None, "b"]),
+    pa.nulls(3),
+]
+
+
+@pytest.mark.parametrize("column", COLUMNS, ids=lambda column: str(column.type))
+def test_numpy_arrays_of_whole_and_cut_columns(column) -> None:
+    """With nulls and without, from any place on: an offset must not be lost."""
+    for data in (column, column.drop_null(), column.slice(1), column.drop_null().slice(1), column.slice(0, 0)):
+        found, wanted = to_numpy(data), np.asarray(data.to_numpy(zero_copy_only=False))
+        assert found.dtype == wanted.dtype
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_place_that_is_null_is_minus_one() -> None:
+    index = pa.array([2, None, 0], type=pa.int32())
+    assert with_minus_one(index).to_pylist() == [2, -1, 0]
+    assert with_minus_one(index).type == pa.int32()
