@@ -329,6 +329,7 @@ def test_on_a_cluster_the_same_vector_without_noise(world, two_workers):
     assert here.rows == ROWS
 
 
+@pytest.mark.slow
 def test_command_line(world, tmp_path):
     folder, known, _ = world
     domain = tmp_path / "domain.yaml"
