@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import secrets
@@ -53,10 +54,18 @@ for line in sys.stdin:
 """
 
 
+@pytest.fixture(scope="session")
+def ledgers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Paths of ledgers that are not there yet, for tests that need no folder of their own."""
+    folder = tmp_path_factory.mktemp("ledgers")
+    return (folder / f"{number}.sqlite" for number in itertools.count())
+
+
 @pytest.fixture(autouse=True)
-def own_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """No test ever touches the ledger of the person who runs it."""
-    path = tmp_path / "ledger.sqlite"
+def own_ledger(request: pytest.FixtureRequest, ledgers: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No test ever touches the ledger of the person who runs it. Where there is a ``tmp_path``, it lies there."""
+    beside = "tmp_path" in request.fixturenames
+    path = request.getfixturevalue("tmp_path") / "ledger.sqlite" if beside else next(ledgers)
     monkeypatch.setenv("DASKRADO_LEDGER", str(path))
     return path
 

@@ -444,7 +444,7 @@ def test_noise_that_cannot_be_drawn_is_refused_before_anything_is_spent(shell: S
         "kind: [a]\n",
         "learner: {kind: [a]}\n",
         "x: 2020-13-45\n",
-        "x: " + "[" * 3000,
+        pytest.param("x: " + "[" * 3000, marks=pytest.mark.slow),
         "x: " + "9" * 5000,
     ],
 )

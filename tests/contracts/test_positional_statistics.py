@@ -88,6 +88,7 @@ def test_sums_stay_below_the_overflow_guard(statistic: Statistic) -> None:
         assert np.abs(statistic.partial(one)).max() <= statistic.largest_per_row(LATTICE)
 
 
+@pytest.mark.slow
 def test_a_fixed_support_is_a_uniform_subset_across_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seven rows in leaves of two: all 35 supports of size 3, equally often."""
     monkeypatch.setattr("daskrado.statistics.subsets.LEAF", 2)

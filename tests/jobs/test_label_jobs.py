@@ -309,6 +309,7 @@ def test_the_spherical_law_says_how_it_is_drawn(lake):
         assert ("double precision" in told) is said
 
 
+@pytest.mark.slow
 def test_proportions_too_alike_are_refused_if_public_and_told_if_paid_for(lake, own_ledger, tmp_path):
     path, domain, _ = lake
     close = {**dict.fromkeys(WARDS, 0.5), "cardiology": 0.5000001}
@@ -342,6 +343,7 @@ def shares(table):
     return {w: float((label[ward == w] == "yes").mean()) for w in WARDS}
 
 
+@pytest.mark.slow
 def test_bags_with_given_proportions(lake, tmp_path):
     path, domain, table = lake
     given = shares(table)
@@ -364,6 +366,7 @@ def test_bags_with_given_proportions(lake, tmp_path):
     np.testing.assert_allclose(found["mean_map"].value.mean, total * classes[0] - (1 - total) * classes[1], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_proportions_released_with_noise(lake, own_ledger, tmp_path):
     path, domain, table = lake
     pipeline = bags_job(
@@ -554,6 +557,7 @@ def test_bad_proportion_files_name_the_file(lake, tmp_path, text):
         perform(bags_job(str(path), domain, private=False, proportions=str(csv)), write=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["labels", "bags"])
 def test_committed_pipelines_plan_and_run(name, tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)

@@ -275,6 +275,7 @@ def test_unusable_rows_void_the_grant_and_leave_nothing(clinic: Clinic, own_ledg
     assert not [p for p in tmp_path.iterdir() if "out" in p.name]
 
 
+@pytest.mark.slow
 def test_the_output_folder_is_refused_before_the_budget_is_touched(
     clinic: Clinic, own_ledger: Path, tmp_path: Path
 ) -> None:

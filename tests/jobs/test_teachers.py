@@ -227,6 +227,7 @@ def test_any_object_with_fit_and_predict_teaches(folder: Path, tmp_path: Path) -
         raise AssertionError
 
 
+@pytest.mark.slow
 def test_three_classes_by_plurality(folder: Path, tmp_path: Path) -> None:
     classes = ("a", "b", "c")
     wanted = content(
@@ -402,6 +403,7 @@ def test_the_student_drops_refusals_or_tosses_a_coin(folder: Path, tmp_path: Pat
     assert result.student.trained_on == (answered if refused == "drop" else 300)
 
 
+@pytest.mark.slow
 def test_a_scikit_learn_estimator_teaches_and_learns(folder: Path, tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
     wanted = content(
@@ -520,6 +522,7 @@ def test_queries_that_do_not_fit_the_domain_cost_nothing(folder: Path, tmp_path:
     assert not (tmp_path / "a.parquet").exists()
 
 
+@pytest.mark.slow
 def test_a_second_engine_is_refused_by_the_command(folder: Path, tmp_path: Path) -> None:
     path = save(tmp_path, content(folder, tmp_path, answers={"queries": 301}))
     assert call("run", path).exit_code == 0

@@ -122,6 +122,7 @@ def test_three_classes_by_one_against_the_rest() -> None:
     assert linear_weights(estimator, 3) is None
 
 
+@pytest.mark.slow
 def test_the_allow_list_is_the_door() -> None:
     for path in ALLOWED:
         factory = SklearnEstimator(path)

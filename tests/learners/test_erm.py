@@ -45,6 +45,7 @@ def session(path: Path, domain: Domain) -> Any:
     return open_passes(open_lake(path, domain), domain, Lattice(domain.norm_bound))
 
 
+@pytest.mark.slow
 def test_output_noise_has_the_l2_gamma_law_and_not_one_of_another_scale(clinic: Clinic) -> None:
     """200 releases of one minimiser: their distances from it are Gamma(d, scale), rejected at 2/3 and 3/2 of it."""
     path, domain = clinic(3000, 3)
@@ -107,6 +108,7 @@ def test_the_exact_minimiser_says_it_is_not_private(clinic: Clinic) -> None:
         daskrado.fit(path, domain, dataset="c", learner={"kind": "erm"}, epsilon=1.0, **PRIVATE)
 
 
+@pytest.mark.slow
 def test_a_private_minimiser_is_always_certified(clinic: Clinic, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else whether it is would depend on the rows, and with it what is published. Whatever tolerance is asked for."""
     path, domain = clinic(3000, 3)

@@ -97,6 +97,7 @@ def test_stability_bound_holds_and_is_of_the_right_order():
                     assert np.linalg.norm(moved - base) == pytest.approx(bound)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["logistic", "matsushita"])
 def test_lake_and_memory_agree_and_partitionings_give_the_same_bits(name, tmp_path):
     import pyarrow.parquet as pq

@@ -81,6 +81,7 @@ def problem(name: str) -> tuple[np.ndarray, np.ndarray]:
     return (x - x.mean(axis=0)) / x.std(axis=0), y
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["breast cancer", "isotropic", "correlated", "sparse binary", "heavy tails", "imbalanced"]
 )

@@ -147,6 +147,7 @@ def test_what_can_always_be_certified_is_above_the_rounding_at_the_minimiser() -
         assert 4 * error <= certifiable(objective, domain.norm_bound, domain.width) < 1e-9
 
 
+@pytest.mark.slow
 def test_many_features_are_certified_where_gradients_alone_do_not_get_there() -> None:
     """L-BFGS is far from it after 200 passes here; a Hessian has room."""
     draw, rows, width = np.random.default_rng(2), 1500, 420

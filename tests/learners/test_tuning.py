@@ -87,6 +87,7 @@ def line(rows: int) -> tuple[pd.DataFrame, Domain]:
     return pd.DataFrame({"x": x, "y": (x > 0).astype(int)}), domain
 
 
+@pytest.mark.slow
 def test_the_choice_follows_the_exponential_law() -> None:
     """P(i) proportional to exp(-epsilon mistakes_i / 2), from mistakes counted by hand on the last part."""
     table, domain = line(40)
@@ -281,6 +282,7 @@ def in_turn(reads: list[Read]) -> list[Read]:
     return [read for read, _ in itertools.groupby(reads)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", ["replace_one", "add_remove"])
 def test_every_learner_reads_its_own_part_and_the_last_part_chooses(
     relation: str, clinic: Clinic, reads: list[Read]
@@ -343,6 +345,7 @@ def test_a_grid_costs_the_largest_delta_of_its_learners() -> None:
             assert found.event == most
 
 
+@pytest.mark.slow
 def test_public_rows_are_fitted_on_one_half_and_counted_on_the_other(clinic: Clinic, reads: list[Read]) -> None:
     """The choice is a public fact only if no private row is read for it, and fair only if the halves are two."""
     (path, domain), (public, _) = clinic(20_000, 2), clinic(3000, 3)

@@ -367,6 +367,7 @@ def test_on_a_cluster_the_same_vector_without_noise(world, two_workers):
     assert here.rows == ROWS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [

@@ -123,6 +123,7 @@ def test_a_site_may_use_its_own_cluster(parties: Parties, two_workers: Any) -> N
     assert np.array_equal(parties.combine().model.weights, parties.pooled().model.weights)
 
 
+@pytest.mark.slow
 def test_distributed_noise_is_sized_as_declared_even_if_a_site_strips_its_share(
     parties: Parties, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,6 +155,7 @@ def test_distributed_noise_is_sized_as_declared_even_if_a_site_strips_its_share(
     assert LinearModel.load(parties.place / "out" / "model.json").statement.mechanism == "gaussian_shares"
 
 
+@pytest.mark.slow
 def test_central_noise_is_drawn_once_by_the_coordinator(parties: Parties) -> None:
     parties.open(**CENTRAL)
     parties.send()
@@ -595,6 +597,7 @@ def test_a_study_over_s3(parties: Parties, bucket: str) -> None:
         join(lost, site="east", keys=parties.keys("east"))
 
 
+@pytest.mark.slow
 def test_the_command_line_runs_a_study(
     parties: Parties, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

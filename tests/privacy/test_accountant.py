@@ -82,6 +82,7 @@ def test_events_are_frozen():
         PureEvent(1).epsilon = Fraction(2)  # type: ignore[misc]
 
 
+@pytest.mark.slow
 @given(
     st.one_of(
         st.builds(PureEvent, epsilons),
@@ -359,6 +360,7 @@ def test_mixed_composition_covers_a_gaussian_with_randomised_responses():
     assert 0 < exact <= delta
 
 
+@pytest.mark.slow
 def test_mixed_composition_lies_between_the_true_gaussian_and_a_split_of_delta():
     """Below: the exact Gaussian with 40 responses. Above: epsilon_KOV(t delta) + epsilon_zCDP((1 - t) delta)."""
     k, epsilon0, rho, delta = 40, 0.5, 0.02, 1e-3
@@ -428,6 +430,7 @@ def test_one_more_event_never_lowers_the_cost(events, extra, delta):
     assert after >= float(before) * (1 - 1e-3)  # the common grid may change by its own width
 
 
+@pytest.mark.slow
 @given(events_strategy, deltas, st.randoms())
 @settings(max_examples=40, deadline=None)
 def test_the_order_of_events_does_not_matter_and_basic_is_never_beaten_upwards(events, delta, random):

@@ -80,6 +80,7 @@ def test_optimal_is_exact_for_unequal_events_with_deltas(parts, fraction):
     assert enumerated(parts, found) <= delta
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("k", "e0"), [(1000, 0.1), (3000, 0.02), (70_000, 0.003)])
 def test_optimal_of_many_equal_events_against_the_binomial_sum_in_high_precision(k, e0):
     found = float(optimal(Parts.of([PureEvent(e0)] * k), Fraction(1, 10**6)).epsilon)
@@ -101,6 +102,7 @@ def test_optimal_of_many_equal_events_against_the_binomial_sum_in_high_precision
         assert delta(mpmath.mpf(found) * (1 - mpmath.mpf("1e-7"))) > mpmath.mpf("1e-6")
 
 
+@pytest.mark.slow
 def test_a_grid_of_mixed_epsilons_agrees_with_dp_accounting():
     """Too many combinations to enumerate: rounded losses are never below, and close to, the library's."""
     groups = [(Fraction("0.1"), 40), (Fraction("0.037"), 60), (Fraction("0.25"), 30), (Fraction("0.0111"), 80)]

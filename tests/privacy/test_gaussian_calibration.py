@@ -154,6 +154,7 @@ def test_a_small_charge_more_costs_no_less() -> None:
     assert total_event([GaussianEvent(0.001)], 0.05).epsilon > 0
 
 
+@pytest.mark.slow
 @given(epsilon=st.floats(1e-5, 50), exponent=st.floats(-40, -1.01))
 def test_what_a_budget_allows_is_within_it(epsilon: float, exponent: float) -> None:
     epsilon = round(epsilon, 6)  # as people write it; a ledger counts in units of 1e-9

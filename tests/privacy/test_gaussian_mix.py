@@ -86,6 +86,7 @@ def ledgers() -> list[tuple[list[float], list[tuple[str, str]], float]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mus", "others", "delta"), ledgers())
 def test_no_epsilon_is_below_the_true_one(mus: list[float], others: list[tuple[str, str]], delta: float) -> None:
     """Without the slack for discrete noise the true delta is met, too: that slack is there, and for every event."""

@@ -101,6 +101,7 @@ def test_the_minimisers_density_never_changes_by_more_than_epsilon(
     assert worst > 0.4 * epsilon  # far from vacuous: 2/5 of this noise would break the promise
 
 
+@pytest.mark.slow
 def test_the_papers_curvature_constant_for_huber_would_break_the_promise() -> None:
     """With c = 1/4 in place of 1/(2h) = 1 the noise is too small: the density changes by more than epsilon."""
     epsilon, ridge, loss = 0.5, 1.2, Huber(0.5)

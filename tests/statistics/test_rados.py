@@ -100,6 +100,7 @@ def test_balanced_rows_are_in_exactly_half_and_every_half_is_equally_likely() ->
     assert chi_square < 30  # 5 degrees of freedom: probability 1.5e-5 of a false alarm
 
 
+@pytest.mark.slow
 def test_expanded_words_look_uniform_across_seeds_and_positions() -> None:
     words = expand(np.arange(20_000, dtype=np.uint64), 3)
     assert len(np.unique(words)) == words.size

@@ -152,7 +152,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
         ("id: !!timestamp soon", "neither a number .* line 2"),
         ("label: {<<: {column: y}}", r"merge keys \(<<\) are not supported, write the keys out in .* line 2"),
         ("? [a, b]\n: 3", "a list as a key in .* line 2"),
-        ("columns: " + "[" * 5000, "its brackets are nested too deeply"),
+        pytest.param("columns: " + "[" * 5000, "its brackets are nested too deeply", marks=pytest.mark.slow),
     ],
 )
 def test_what_yaml_allows_and_a_configuration_does_not_is_named(tmp_path: Path, text: str, message: str) -> None:

@@ -96,6 +96,7 @@ def table(rows: int, **columns: Any) -> pa.Table:
     return made
 
 
+@pytest.mark.slow
 @given(st.data(), st.integers(0, 70), st.sampled_from([4, 20, 26]))  # sizes around the widths of vector registers
 @settings(max_examples=60)
 def test_any_numbers_are_encoded_alike(data: st.DataObject, rows: int, bits: int) -> None:
@@ -235,6 +236,7 @@ assert loops.signed_sums(np.ones((3, 1)), np.array([0, 0, 1]), 1).tolist() == [[
         run()
 
 
+@pytest.mark.slow
 @given(st.data(), st.integers(0, 70))
 def test_signed_sums(data: st.DataObject, size: int) -> None:
     values = data.draw(arrays(np.float64, (size, 2), elements=st.integers(-(2**20), 2**20).map(float)))

@@ -15,6 +15,7 @@ from daskrado.table.lattice import Lattice
 finite = st.floats(-1e9, 1e9, allow_nan=False)
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(
     row=st.lists(finite, min_size=1, max_size=40),
