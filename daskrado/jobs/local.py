@@ -18,7 +18,7 @@ from pydantic import model_validator
 from daskrado.cluster import ClusterConfig, connect
 from daskrado.errors import DataError, UsageError
 from daskrado.jobs.base import Charge, Line, Outcome, PrivateJob, Run
-from daskrado.jobs.local_reports import AnyReports, Estimates, ReportFacts
+from daskrado.jobs.local_reports import AnyReports, ColumnReports, Estimates, ReportFacts, RowReports
 from daskrado.jobs.report import Section, bars
 from daskrado.lake.collect import Progress
 from daskrado.lake.report_rows import check_rows, write_reports
@@ -216,7 +216,7 @@ def _link(kept: Path, target: Path) -> None:
 def read_reports(folder: Path, *, cluster: ClusterConfig | None = None, progress: Progress | None = None) -> Outcome:
     """Estimates or a model, whichever the reports of a folder give. Charges nothing."""
     facts = ReportFacts.load(folder)
-    if not facts.reports.gives_model:
+    if isinstance(facts.reports, ColumnReports):
         reports, found = estimate_local(folder, cluster=cluster, progress=progress)
         value = LocalFindings(reports, found)
         lines = [f"{row[0]:>16} {row[1]:>14} {row[2]:>12} ± {row[3]}" for row in value.table()]
@@ -237,6 +237,8 @@ def estimate_local(
 ) -> tuple[int, Estimates]:
     """The number of reports of columns in a folder; fractions of categories and means of numbers, by column."""
     facts = ReportFacts.load(folder)
+    if not isinstance(facts.reports, ColumnReports):
+        raise UsageError(f"{folder}: these are reports of {facts.reports.kind}; estimates need reports of columns")
     with connect(cluster or ClusterConfig()) as client:
         return facts.reports.estimates(facts.domain, Path(folder), confidence, client, progress)
 
@@ -254,6 +256,10 @@ def _learned(
 ) -> tuple[int, LinearModel, Release]:
     """The number of reports, the model, and the moments that it was learned from."""
     facts = ReportFacts.load(folder)
+    if not isinstance(facts.reports, RowReports):
+        raise UsageError(
+            f"{folder}: reports of {facts.reports.kind} give estimates, not a model; encode labels or edges"
+        )
     with connect(cluster or ClusterConfig()) as client:
         found = facts.reports.moments(facts.domain, Path(folder), client, progress)
     statistic = Moments(facts.domain.width)

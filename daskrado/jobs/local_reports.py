@@ -16,19 +16,21 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from daskrado.errors import DataError, UsageError
-from daskrado.jobs.local_columns import AnyColumn, ReportedColumn
 from daskrado.lake.collect import Progress, collect
+from daskrado.lake.report_columns import ColumnSums, ReportedBits, ReportedCategory, ReportedColumn, ReportedNumber
+from daskrado.lake.report_rows import SourceRows
 from daskrado.lake.scan import open_lake
 from daskrado.lake.tally import tally
 from daskrado.privacy.accountant import Event
 from daskrado.privacy.events import MIN_EPSILON
-from daskrado.privacy.local import BinaryResponse, Estimate
-from daskrado.privacy.local_numbers import LocalEdges
+from daskrado.privacy.local import BinaryResponse, Estimate, KaryResponse, UnaryEncoding
+from daskrado.privacy.local_numbers import LocalEdges, LocalNumber
 from daskrado.privacy.relations import Relation
 from daskrado.privacy.statement import PrivacyStatement
 from daskrado.statistics.base import Rows
 from daskrado.statistics.moments import Moments
-from daskrado.table.domain import Domain
+from daskrado.statistics.universe import Universe
+from daskrado.table.domain import Domain, NumericColumn
 from daskrado.table.lattice import Lattice
 from daskrado.table.yaml_file import Frozen, parse, write_text
 
@@ -52,7 +54,6 @@ class Reports(Frozen):
     """What the rows report, each by itself. Reports are public: all that is read from them is post-processing."""
 
     relation: ClassVar[Relation] = Relation.REPLACE_ONE  # under which they protect
-    gives_model: ClassVar[bool] = True  # else they give estimates
     kind: str
 
     @model_validator(mode="after")
@@ -71,23 +72,19 @@ class Reports(Frozen):
         """What the reports of one row cost the person whose row it is."""
 
     @abstractmethod
-    def randomised(self, domain: Domain, table: pa.Table, x: NDArray[np.float64], y: NDArray[np.int8]) -> pa.Table:
-        """The reports of some rows, given as stored and as encoded: what runs at the source."""
+    def randomised(self, domain: Domain, rows: SourceRows) -> pa.Table:
+        """The reports of some rows: what runs at the source."""
 
-    def estimates(
-        self, domain: Domain, folder: Path, confidence: float, client: Any, progress: Progress | None
-    ) -> tuple[int, Estimates]:
-        """The number of reports, and fractions of categories and means of numbers."""
-        del domain, confidence, client, progress
-        raise UsageError(f"{folder}: these are reports of {self.kind}; estimates need reports of columns")
 
+class RowReports(Reports):
+    """Reports of whole rows, or of all but the label: a least-squares model is learned from their moments."""
+
+    @abstractmethod
     def moments(self, domain: Domain, folder: Path, client: Any, progress: Progress | None) -> LocalMoments:
-        """What a least-squares model is learned from."""
-        del domain, client, progress
-        raise UsageError(f"{folder}: reports of {self.kind} give estimates, not a model; encode labels or edges")
+        """The moments of the rows behind a folder of reports."""
 
 
-class LabelReports(Reports):
+class LabelReports(RowReports):
     """The label goes through randomised response; all features are published as they are."""
 
     relation: ClassVar[Relation] = Relation.LABEL_FLIP
@@ -110,13 +107,12 @@ class LabelReports(Reports):
         del domain
         return [self.mechanism().event]
 
-    def randomised(self, domain: Domain, table: pa.Table, x: NDArray[np.float64], y: NDArray[np.int8]) -> pa.Table:
+    def randomised(self, domain: Domain, rows: SourceRows) -> pa.Table:
         """The rows with another label, perhaps."""
-        del x
-        drawn = self.mechanism().randomise((y > 0).astype(np.int64))
+        drawn = self.mechanism().randomise((rows.y > 0).astype(np.int64))
         labels = pa.array([domain.label.negative, domain.label.positive]).take(pa.array(drawn))
         column = domain.label.column
-        return table.set_column(table.column_names.index(column), column, labels)
+        return rows.table.set_column(rows.table.column_names.index(column), column, labels)
 
     def moments(self, domain: Domain, folder: Path, client: Any, progress: Progress | None) -> LocalMoments:
         """E[reported y] = (2p - 1) y, so the mean operator is divided by 2p - 1."""
@@ -132,7 +128,7 @@ class LabelReports(Reports):
         return LocalMoments(summary.rows, lattice, parts, {"mean": spread * lattice.step, "second": 0.0})
 
 
-class EdgeReports(Reports):
+class EdgeReports(RowReports):
     """The whole encoded row times its label, with Gaussian noise on every coordinate."""
 
     kind: Literal["edges"]
@@ -152,10 +148,9 @@ class EdgeReports(Reports):
         del domain
         return [self.mechanism().event]
 
-    def randomised(self, domain: Domain, table: pa.Table, x: NDArray[np.float64], y: NDArray[np.int8]) -> pa.Table:
+    def randomised(self, domain: Domain, rows: SourceRows) -> pa.Table:
         """Noisy edge vectors, one column for each feature."""
-        del table
-        edges = Lattice(domain.norm_bound, EDGE_BITS).quantise(x.copy(order="F")) * y[:, None]
+        edges = Lattice(domain.norm_bound, EDGE_BITS).quantise(rows.x.copy(order="F")) * rows.y[:, None]
         noisy = self.mechanism().randomise(edges.astype(np.int64))
         return pa.table({name: noisy[:, k] for k, name in enumerate(domain.feature_names)})
 
@@ -172,12 +167,57 @@ class EdgeReports(Reports):
         return LocalMoments(rows, lattice, parts, noise)
 
 
+class ResponseColumn(Frozen):
+    """A category, a bin, a boolean or the label, by randomised response."""
+
+    kind: Literal["binary", "kary", "unary", "optimised_unary"]
+    epsilon: float = Field(ge=float(MIN_EPSILON))
+
+    def reported(self, domain: Domain, name: str) -> ReportedColumn:
+        """The column of a Domain, with its randomiser."""
+        (axis,) = Universe.of(domain, [name]).axes
+        values, count = axis.values, len(axis.values)
+        if self.kind == "binary" and count != 2:
+            raise UsageError(f"reports: {name!r} has {count} values; binary needs 2, take kary or unary")
+        match self.kind:
+            case "binary":
+                return ReportedCategory(name, values, BinaryResponse.from_epsilon(self.epsilon), axis)
+            case "kary":
+                return ReportedCategory(name, values, KaryResponse(self.epsilon, count), axis)
+            case "unary":
+                return ReportedBits(name, values, UnaryEncoding(self.epsilon, count, "symmetric"), axis)
+            case "optimised_unary":
+                return ReportedBits(name, values, UnaryEncoding(self.epsilon, count, "optimised"), axis)
+
+
+class NumberColumn(Frozen):
+    """A number between the Domain's bounds, with Laplace noise, or Gaussian noise where there is a delta."""
+
+    kind: Literal["number"]
+    epsilon: float = Field(ge=float(MIN_EPSILON))
+    delta: float = Field(default=0.0, ge=0)
+
+    def reported(self, domain: Domain, name: str) -> ReportedColumn:
+        """The column of a Domain, with its randomiser."""
+        if name not in domain.columns:
+            raise UsageError(f"reports: the domain has no column {name!r}")
+        column = domain.columns[name]
+        if not isinstance(column, NumericColumn):
+            raise UsageError(f"reports: column {name!r} is not a number; take kary or unary")
+        if column.bins is not None:
+            raise UsageError(f"reports: column {name!r} is cut into bins; report it with kary or unary")
+        if domain.kernel is not None:
+            raise UsageError("reports: the domain's kernel mixes every column into every feature; drop the kernel")
+        mechanism = LocalNumber(column.lower, column.upper, self.epsilon, self.delta)
+        place = domain.feature_names.index(name)
+        return ReportedNumber(name, ("mean",), mechanism, place, column.transform == "log1p")
+
+
 class ColumnReports(Reports):
     """Some columns, each with its own mechanism; all others are left out of the reports."""
 
-    gives_model: ClassVar[bool] = False
     kind: Literal["columns"]
-    columns: dict[str, AnyColumn] = Field(min_length=1)
+    columns: dict[str, Annotated[ResponseColumn | NumberColumn, Field(discriminator="kind")]] = Field(min_length=1)
 
     def reported(self, domain: Domain) -> tuple[ReportedColumn, ...]:
         """The columns, for a Domain."""
@@ -185,30 +225,29 @@ class ColumnReports(Reports):
 
     def events(self, domain: Domain) -> list[Event]:
         """One for each column."""
-        return [column.event for column in self.reported(domain)]
+        return [column.mechanism.event for column in self.reported(domain)]
 
-    def randomised(self, domain: Domain, table: pa.Table, x: NDArray[np.float64], y: NDArray[np.int8]) -> pa.Table:
+    def randomised(self, domain: Domain, rows: SourceRows) -> pa.Table:
         """The named columns."""
-        del table
         drawn: dict[str, Any] = {}
         for column in self.reported(domain):
-            drawn |= column.randomised(x, y)
+            drawn |= column.randomised(rows)
         return pa.table(drawn)
 
     def estimates(
         self, domain: Domain, folder: Path, confidence: float, client: Any, progress: Progress | None
     ) -> tuple[int, Estimates]:
-        """Exact sums over partitions, then each column's own estimate."""
+        """The number of reports in a folder; fractions of categories and means of numbers, from exact sums."""
         sums = ColumnSums(self.reported(domain))
         total = tally(str(folder), sums.names, sums, client=client, progress=progress)
         reports, at = int(total[0]), 1
         found: dict[str, tuple[tuple[str, ...], Estimate]] = {}
         for column in sums.columns:
-            counts = total[at : at + len(column.values)]
+            part = total[at : at + len(column.values)]
             at += len(column.values)
-            if not column.fits(counts, reports):
+            if not column.fits(part, reports):
                 raise DataError(f"{folder}: column {column.name!r} holds reports outside {list(column.values)}")
-            found[column.name] = (column.values, column.estimate(counts, reports, confidence))
+            found[column.name] = (column.values, column.estimate(part, reports, confidence))
         return reports, found
 
 
@@ -226,23 +265,6 @@ class EdgeSums:
         edges = np.column_stack([table.column(name).to_numpy().astype(np.float64) for name in self.names])
         rows = Rows(np.asfortranarray(edges), np.ones(len(edges), dtype=np.int8))
         return np.append(np.int64(len(edges)), Moments(len(self.names)).partial(rows))
-
-
-@dataclass(frozen=True)
-class ColumnSums:
-    """Rows, then the sums of each column of a table of reports."""
-
-    columns: tuple[ReportedColumn, ...]
-
-    def __call__(self, table: pa.Table) -> NDArray[np.int64]:
-        """Sum one table."""
-        parts = [count for column in self.columns for count in column.counts(table)]
-        return np.array([table.num_rows, *parts], dtype=np.int64)
-
-    @property
-    def names(self) -> list[str]:
-        """The columns that are read."""
-        return [name for column in self.columns for name in column.columns]
 
 
 class ReportFacts(Frozen):

@@ -70,13 +70,7 @@ class ModelBounds:
 
     def facts(self) -> dict[str, Any]:
         """As plain values."""
-        return {
-            "model": self.model,
-            "training_error": self.training_error,
-            "theta": self.theta,
-            "margin_bound": str(self.margin_bound),
-            "breiman_bound": str(self.breiman_bound),
-        }
+        return {**vars(self), "margin_bound": str(self.margin_bound), "breiman_bound": str(self.breiman_bound)}
 
 
 @dataclass(frozen=True)

@@ -205,14 +205,10 @@ class QueriesJob(PrivateJob):
         number, payer = journal.paid[ROLE]
         entry, charge = account.entry(number), run.charges[ROLE]
         wanted = (payer, self.dataset, charge.relation, charge.event)
-        if (
-            entry is None
-            or entry.state is State.VOID
-            or (entry.run, entry.dataset, entry.relation, entry.event) != wanted
-        ):
-            raise UsageError(
-                f"journal: the ledger {account.ledger.path} has no charge that fits it; start a new journal"
-            )
+        found = entry and (entry.run, entry.dataset, entry.relation, entry.event)
+        if entry is None or entry.state is State.VOID or found != wanted:
+            ledger = account.ledger.path
+            raise UsageError(f"journal: the ledger {ledger} has no charge that fits it; start a new journal")
         if entry.fingerprint != run.lake.fingerprint:
             raise UsageError("journal: the lake has changed since it was charged; start a new journal")
         return account.adopt(ROLE, entry)
@@ -223,11 +219,8 @@ class QueriesJob(PrivateJob):
             raise UsageError("queries: the batch is empty; list at least one, or use open_queries from Python")
         with self.engine(run, run.account.journal) as engine, run.clock("answer"):
             found = self._answered(engine, run.progress)
-        facts = self.engine_facts() | {
-            "updates_used": found.updates,
-            "halted_at": found.halted_at,
-            "queries": len(found.answers),
-        }
+        used = {"updates_used": found.updates, "halted_at": found.halted_at, "queries": len(found.answers)}
+        facts = self.engine_facts() | used
         files = {"answers.json": found.save}
         if self.synthetic_rows is not None:
             files["synthetic"] = partial(self._save_rows, found, self.synthetic_rows)
@@ -251,14 +244,9 @@ class QueriesJob(PrivateJob):
             answers.append(engine.estimate(query) if engine.halted else engine.give(query))
             if progress is not None:
                 progress(position + 1, len(self.queries))
+        found = tuple(answers)
         return Answers(
-            self.queries,
-            tuple(answers),
-            engine.calibration,
-            engine.updates,
-            halted_at,
-            engine.synthetic,
-            engine.rows,
+            self.queries, found, engine.calibration, engine.updates, halted_at, engine.synthetic, engine.rows
         )
 
     def _save_rows(self, found: Answers, rows: int, folder: Path) -> None:
@@ -273,18 +261,14 @@ class QueriesJob(PrivateJob):
         if found.halted_at is not None:
             yield f"the engine halted before query {found.halted_at + 1}; later answers read the public histogram"
         for query, answer in found.pairs(PRINTED):
-            yield f"  {answer.count:12,.0f}  {', '.join(f'{k}={v}' for k, v in query.items()) or 'all rows'}"
+            yield f"  {answer.count:12,.0f}  {_text(query, '=')}"
 
     def _sections(self, found: Answers, facts: Mapping[str, Any]) -> list[Section]:
         text = f"{found.updates} of {self.updates} updates were used."
         if found.halted_at is not None:
             text += f" The engine halted before query {found.halted_at + 1}; later ones read the public histogram."
         listed = [
-            (
-                ", ".join(f"{k} = {v}" for k, v in query.items()) or "all",
-                f"{answer.count:,.0f}",
-                "lazy" if answer.lazy else "update",
-            )
+            (_text(query, " = "), f"{answer.count:,.0f}", "lazy" if answer.lazy else "update")
             for query, answer in found.pairs(LISTED)
         ]
         engine = [(k.replace("_", " "), f"{v:,.6g}" if v is not None else "no") for k, v in facts.items()]
@@ -321,6 +305,10 @@ def open_queries(
 def _calibrated(plan: WeightsPlan) -> Calibration:
     """A search over compositions, for a plan, a charge and a run of the same job alike."""
     return plan.calibrated()
+
+
+def _text(query: Query, equals: str) -> str:
+    return ", ".join(f"{column}{equals}{value}" for column, value in query.items()) or "all rows"
 
 
 def read_queries(path: str | Path) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,22 @@ from daskrado.lake.scan import Lake
 from daskrado.table.domain import Domain
 from daskrado.table.encoding import EncodedTable, encode_table, needed_columns
 
-Randomise = Callable[[pa.Table, NDArray[np.float64], NDArray[np.int8]], pa.Table]  # rows as stored and as encoded
 _CHUNK = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRows:
+    """Rows as they are stored, encoded as ``x``, and their labels. Private: never shown."""
+
+    table: pa.Table
+    x: NDArray[np.float64]
+    y: NDArray[np.int8]
+
+    def __repr__(self) -> str:
+        return "<SourceRows>"
+
+
+Randomise = Callable[[SourceRows], pa.Table]
 
 
 def check_rows(domain: Domain, lake: Lake) -> None:
@@ -39,7 +54,7 @@ def write_reports(
         writer: pq.ParquetWriter | None = None
         try:
             for block in _blocks(domain, partition):
-                part = randomise(*block)
+                part = randomise(block)
                 if writer is None:
                     path = folder / f"part-{number:05d}.parquet"
                     writer = pq.ParquetWriter(path, part.schema, compression="zstd")
@@ -53,8 +68,8 @@ def write_reports(
     return rows
 
 
-def _blocks(domain: Domain, partition: Any) -> Iterator[tuple[pa.Table, NDArray[np.float64], NDArray[np.int8]]]:
-    """Rows of a partition as stored, encoded, and their labels; the encoded block is overwritten by the next one."""
+def _blocks(domain: Domain, partition: Any) -> Iterator[SourceRows]:
+    """The rows of a partition; each block's ``x`` is overwritten by the next one."""
     for _, table in partition.tables(needed_columns(domain)):
         encoded = encode_table(domain, table)
         _refuse(encoded, partition)
@@ -64,7 +79,7 @@ def _blocks(domain: Domain, partition: Any) -> Iterator[tuple[pa.Table, NDArray[
             stop = min(start + _CHUNK, encoded.length)
             x = encoded.block(start, stop, buffer)
             _refuse(encoded, partition)
-            yield table.slice(start, stop - start), x, encoded.labels[start:stop]
+            yield SourceRows(table.slice(start, stop - start), x, encoded.labels[start:stop])
 
 
 def _refuse(encoded: EncodedTable, partition: Any) -> None:

@@ -287,7 +287,7 @@ def test_noise_on_rows_that_was_summed_and_not_paid_for_is_released_under_the_sa
     nothing_left(own_ledger, tmp_path)
 
 
-@pytest.mark.parametrize(("kind", "moment"), [("queries", "base.collect"), ("teachers", "session.train")])
+@pytest.mark.parametrize(("kind", "moment"), [("queries", "run.collect"), ("teachers", "session.train")])
 def test_an_engine_cut_off_before_its_first_draw_answers_under_the_same_grant(
     kind: str,
     moment: str,
@@ -297,7 +297,7 @@ def test_an_engine_cut_off_before_its_first_draw_answers_under_the_same_grant(
     own_ledger: Path,
     tmp_path: Path,
 ) -> None:
-    module = {"queries": "daskrado.jobs.base", "teachers": "daskrado.jobs.teachers.session"}[kind]
+    module = {"queries": "daskrado.jobs.run", "teachers": "daskrado.jobs.teachers.session"}[kind]
     killed(program(job(kind), ward, f"import {module}\n{module}.{moment.partition('.')[2]} = {KILL}"))
     assert states(own_ledger) == ["reserved"]
     resume(a_run(own_ledger))
