@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import yaml
 
+import daskrado
 from daskrado.engines.answers import GaussianVotes
 from daskrado.errors import LedgerError, UsageError
-from daskrado.jobs.kinds import load_job
 from daskrado.jobs.resume import resume
 from daskrado.lake.make import make_lake
 from daskrado.ledger.journal import LOST, Journal, journal_folder, unfinished
@@ -297,7 +297,7 @@ def test_an_engine_cut_off_before_its_first_draw_answers_under_the_same_grant(
     own_ledger: Path,
     tmp_path: Path,
 ) -> None:
-    module = {"queries": "daskrado.jobs.run", "teachers": "daskrado.jobs.teachers.session"}[kind]
+    module = {"queries": "daskrado.jobs.run", "teachers": "daskrado.jobs.teacher_session"}[kind]
     killed(program(job(kind), ward, f"import {module}\n{module}.{moment.partition('.')[2]} = {KILL}"))
     assert states(own_ledger) == ["reserved"]
     resume(a_run(own_ledger))
@@ -418,10 +418,10 @@ def test_teachers_cut_off_between_asking_and_keeping_are_refused_and_the_next_en
     assert not (tmp_path / "out").exists()
     monkeypatch.chdir(ward[0].parent)
     with pytest.raises(LedgerError, match=r"cut off between spending on 30 queries .*; open the next engine"):
-        load_job(path).result()
+        daskrado.run(path)
     content = yaml.safe_load(path.read_text())
     path.write_text(yaml.safe_dump({**content, "answers": {**content["answers"], "engine": 2}}))
-    assert load_job(path).result().counts["asked"] == 30  # as both messages said
+    assert daskrado.run(path).value.counts["asked"] == 30  # as both messages said
     assert states(own_ledger) == ["spent", "spent"]
 
 
@@ -454,11 +454,11 @@ def test_an_interrupted_draw_of_teachers_says_what_can_be_done(
     real = GaussianVotes.release
     monkeypatch.setattr(GaussianVotes, "release", interrupt)
     with pytest.raises(KeyboardInterrupt) as caught:
-        load_job(path).result()
+        daskrado.run(path)
     monkeypatch.setattr(GaussianVotes, "release", real)
     assert re.search(said, "\n".join(caught.value.__notes__))
     if queries == 60:
-        assert resume(a_run(own_ledger)).counts == {"asked": 60, "answered": 30, "refused": 0}
+        assert resume(a_run(own_ledger)).value.counts == {"asked": 60, "answered": 30, "refused": 0}
     assert states(own_ledger) == ["spent"]
 
 

@@ -18,13 +18,12 @@ import daskrado
 from daskrado.cli.main import cli
 from daskrado.engines.answers import answering
 from daskrado.errors import DaskradoError, DataError, UsageError
-from daskrado.jobs.kinds import load_job
-from daskrado.jobs.teachers.config import TeachersPipeline, load_teachers
-from daskrado.jobs.teachers.plan import make_plan, plan_lines
-from daskrado.jobs.teachers.report import report
-from daskrado.jobs.teachers.student import load_student, train_student
-from daskrado.lake.shards import KEPT_PLACE
-from daskrado.learners.black_box import ObjectFactory
+from daskrado.jobs.load import load_job, load_kind
+from daskrado.jobs.show import plan_lines
+from daskrado.jobs.student import load_student, train_student
+from daskrado.jobs.teachers import TeachersJob
+from daskrado.lake.shards import KEPT_PLACE, encode_queries
+from daskrado.learners.black_box import PythonObject
 from daskrado.ledger.ledger import Ledger, State
 from daskrado.models.linear import LinearModel
 
@@ -93,6 +92,10 @@ def save(tmp_path: Path, wanted: dict[str, Any]) -> str:
     return str(path)
 
 
+def load(wanted: dict[str, Any]) -> TeachersJob:
+    return load_kind(TeachersJob, wanted)
+
+
 def call(*arguments: str) -> Result:
     return CliRunner().invoke(cli, list(arguments))
 
@@ -117,11 +120,13 @@ def test_run_publishes_a_student_of_private_answers(folder: Path, tmp_path: Path
     assert done.exit_code == 0, done.output
     assert "300 of 300 queries asked: 300 answered, 0 refused" in done.output
     model = LinearModel.load(tmp_path / "out" / "model.json")
-    assert model.statement.epsilon == 3.0
+    assert model.statement.epsilon == pytest.approx(3.0, rel=1e-9)  # what the charged event costs
+    assert model.statement.epsilon <= 3.0
     assert accuracy(model) > 0.93
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
-    assert manifest["counts"] == {"asked": 300, "answered": 300, "refused": 0}
-    assert manifest["event"]["kind"] == "zcdp"
+    assert manifest["facts"]["counts"] == {"asked": 300, "answered": 300, "refused": 0}
+    (charge,) = manifest["charges"]
+    assert (charge["role"], charge["event"]["kind"]) == ("answers", "zcdp")
     answers = pq.read_table(tmp_path / "out" / "answers.parquet").to_pandas()
     assert (answers["answer"] == draw_rows(300, 2)["y"]).mean() > 0.93
     report = (tmp_path / "out" / "report.html").read_text()
@@ -185,7 +190,7 @@ def test_plan_command_compares_mechanisms() -> None:
 def test_the_shipped_pipeline_plans(monkeypatch: pytest.MonkeyPatch) -> None:
     root = Path(__file__).parents[2]
     monkeypatch.chdir(root)
-    assert any("<- chosen" in line for line in load_job(root / "pipelines" / "teachers.yaml").plan_lines(None))
+    assert any("<- chosen" in line for line in plan_lines(load_job(root / "pipelines" / "teachers.yaml"), None))
 
 
 # --- Python --------------------
@@ -239,12 +244,15 @@ def test_three_classes_by_plurality(folder: Path, tmp_path: Path) -> None:
         student={"learner": {"kind": "logistic"}},
     )
     result = daskrado.run_teachers(wanted, write=True)
-    assert result.student.model is None
+    student = result.value.student
+    assert result.model is None
+    assert student.model is None
     public = draw_rows(300, 2)
     truth = np.argmax(public[["x0", "x1", "x2"]].to_numpy(), axis=1)
-    assert (result.labels == truth).mean() > 0.9
+    assert (result.value.labels == truth).mean() > 0.9
     again = load_student(tmp_path / "out")
-    assert (again.predict(result.queries) == result.student.predict(result.queries)).all()
+    x = encode_queries(load(wanted).domain, pq.read_table(folder / "q.parquet"))
+    assert (again.predict(x) == student.predict(x)).all()
     pickled = tmp_path / "out" / "student.pickle"
     pickled.write_bytes(pickled.read_bytes() + b"x")
     with pytest.raises(UsageError, match="not the one that manifest"):
@@ -259,17 +267,17 @@ def test_label_private_learning_asks_about_rows_of_the_lake_itself(folder: Path,
         protect={"relation": "label_flip", "unit": "one patient"},
     )
     result = daskrado.run_teachers(wanted)
-    assert len(result.labels) == 300
-    assert result.plan.statement.relation == daskrado.Relation.LABEL_FLIP
+    assert len(result.value.labels) == 300
+    assert result.statement.relation == daskrado.Relation.LABEL_FLIP
     # Answers can be joined to the lake's rows, in the order of its files.
-    assert result.answers.column_names == ["row", "answer", "state"]
-    truth = draw_rows(ROWS, 1)["y"].iloc[result.answers["row"].to_numpy()].to_numpy()
-    assert len(set(result.answers["row"].to_pylist())) == 300
-    assert (result.answers["answer"].to_pandas().to_numpy() == truth).mean() > 0.9
-    assert result.student.model is not None
-    assert accuracy(result.student.model) > 0.93
+    assert result.value.answers.column_names == ["row", "answer", "state"]
+    truth = draw_rows(ROWS, 1)["y"].iloc[result.value.answers["row"].to_numpy()].to_numpy()
+    assert len(set(result.value.answers["row"].to_pylist())) == 300
+    assert (result.value.answers["answer"].to_pandas().to_numpy() == truth).mean() > 0.9
+    assert result.model is not None
+    assert accuracy(result.model) > 0.93
     with pytest.raises(UsageError, match="only under relation label_flip"):
-        load_teachers({**wanted, "protect": {"relation": "add_remove", "unit": "x"}})
+        load({**wanted, "protect": {"relation": "add_remove", "unit": "x"}})
 
 
 @pytest.mark.slow
@@ -281,28 +289,37 @@ def test_refusals_from_a_private_error_estimate(folder: Path, tmp_path: Path) ->
         teachers={"count": 600},
         answers={"mechanism": "sparse_vector", "queries": 300, "refusals": {"share": 0.2}},
     )
-    result = daskrado.run_teachers(wanted)
-    assert result.error_rate is not None
-    assert 0 < result.error_rate < 0.4
-    assert 1 <= result.refusals < 300
+    result = daskrado.run_teachers(wanted, write=True)
+    assert result.value.error_rate is not None
+    assert 0 < result.value.error_rate < 0.4
+    assert 1 <= result.value.refusals < 300
     entries = Ledger.open(tmp_path / "ledger.sqlite").entries("clinic")
     assert [entry.state for entry in entries] == [State.SPENT, State.SPENT]
     total = sum(entry.event.epsilon for entry in entries)  # type: ignore[union-attr]
     assert total == 10
     # What is published is what was done, not the plan for a single refusal.
-    sparse = answering("sparse_vector", load_teachers(wanted).terms(result.refusals))
-    assert result.refusals > 1
-    statement = result.plan.statement
-    assert statement.accountant.startswith(f"optimal composition of {result.refusals} sparse-vector instances, plus")
-    assert result.plan.forecast.margin == sparse.needed_margin(0.99)
-    assert f"by {result.plan.forecast.margin:,} votes of 600" in report(result)
-    planned = "\n".join(plan_lines(make_plan(load_teachers(wanted)), None))
+    sparse = answering("sparse_vector", load(wanted).terms(result.value.refusals))
+    assert result.value.refusals > 1
+    statement = result.statement
+    assert statement.accountant.startswith(
+        f"optimal composition of {result.value.refusals} sparse-vector instances, plus"
+    )
+    assert result.value.forecast.margin == sparse.needed_margin(0.99)
+    assert f"by {result.value.forecast.margin:,} votes of 600" in (tmp_path / "out" / "report.html").read_text()
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert [charge["role"] for charge in manifest["charges"]] == ["answers", "error_rate"]
+    assert manifest["statement"]["epsilon"] == statement.epsilon == 10.0
+    assert [charge["statement"]["epsilon"] for charge in manifest["charges"]] == [8.0, 2.0]
+    assert manifest["facts"]["refusals"] == result.value.refusals
+    assert manifest["facts"]["released_error_rate"] == result.value.error_rate
+    planned = "\n".join(plan_lines(load(wanted), None))
+    assert "together    Differentially private for one patient" in planned
     assert "composition of 1 " not in planned
     assert "<- chosen" in planned
     # A second run finds the estimate and all answers in the journal: the same student, at no cost.
     again = daskrado.run_teachers(wanted)
-    assert again.error_rate == result.error_rate
-    assert (again.labels == result.labels).all()
+    assert again.value.error_rate == result.value.error_rate
+    assert (again.value.labels == result.value.labels).all()
     assert len(Ledger.open(tmp_path / "ledger.sqlite").entries("clinic")) == 2
 
 
@@ -311,9 +328,9 @@ def test_the_two_charges_of_estimated_refusals_are_exactly_the_stated_epsilon_at
     folder: Path, tmp_path: Path, epsilon: float, share: float
 ) -> None:
     chosen = {"mechanism": "sparse_vector", "refusals": {"share": share}}
-    pipeline = load_teachers(content(folder, tmp_path, budget={"epsilon": epsilon}, answers=chosen))
-    assert pipeline.estimate_epsilon is not None
-    total = Fraction(repr(pipeline.answer_epsilon)) + Fraction(repr(pipeline.estimate_epsilon))
+    job = load(content(folder, tmp_path, budget={"epsilon": epsilon}, answers=chosen))
+    assert job.estimate_epsilon is not None
+    total = Fraction(repr(job.answer_epsilon)) + Fraction(repr(job.estimate_epsilon))
     assert Fraction(repr(epsilon)) * (1 - Fraction(1, 10**15)) <= total <= Fraction(repr(epsilon))
 
 
@@ -324,7 +341,7 @@ def test_a_plan_with_millions_of_queries(folder: Path, tmp_path: Path) -> None:
         teachers={"count": 100_000},
         answers={"queries": 4_000_000, "agreement": 0.9},
     )
-    said = "\n".join(load_job(save(tmp_path, wanted)).plan_lines(None))
+    said = "\n".join(plan_lines(load_job(save(tmp_path, wanted)), None))
     assert "sparse_vector is compared up to 10,000 refusals" in said
     assert "<- chosen" in said
     done = call(
@@ -342,10 +359,11 @@ class Broken(Nearest):
 
 
 def test_a_student_that_fails_on_the_answers_leaves_them_for_another(folder: Path, tmp_path: Path) -> None:
-    plan = make_plan(load_teachers(content(folder, tmp_path)))
-    x, labels = np.zeros((10, plan.pipeline.domain.width)), np.array([0, 1] * 5)
+    job = load(content(folder, tmp_path))
+    statement = job.statement_of(job.answering())
+    x, labels = np.zeros((10, job.domain.width)), np.array([0, 1] * 5)
     with pytest.raises(DataError, match=r"student.learner .*Broken fails .*RuntimeError: too few.*at no cost"):
-        train_student(ObjectFactory(Broken()), plan.pipeline.domain, ("no", "yes"), plan.statement, x, labels, "drop")
+        train_student(PythonObject(Broken()), job.domain, ("no", "yes"), statement, x, labels, "drop")
 
 
 @pytest.mark.slow
@@ -354,7 +372,7 @@ def test_answers_of_one_class_end_the_run_and_are_kept_for_the_next(folder: Path
     clear = rows[rows.to_numpy() @ np.array([1.5, -2.0, 0.5]) > 2]
     pq.write_table(pa.Table.from_pandas(clear, preserve_index=False), tmp_path / "clear.parquet")
     first = content(folder, tmp_path, queries=str(tmp_path / "clear.parquet"))
-    for failing in (lambda: daskrado.run_teachers(first), lambda: load_job(save(tmp_path, first)).result()):
+    for failing in (lambda: daskrado.run_teachers(first), lambda: daskrado.run(save(tmp_path, first))):
         with pytest.raises(DataError, match="one class only") as failed:
             failing()
         assert failed.value.__notes__ == [
@@ -398,9 +416,9 @@ def test_the_student_drops_refusals_or_tosses_a_coin(folder: Path, tmp_path: Pat
         student={"refused": refused},
     )
     result = daskrado.run_teachers(wanted)
-    answered = result.counts["answered"]
+    answered = result.value.counts["answered"]
     assert 0 < answered < 300
-    assert result.student.trained_on == (answered if refused == "drop" else 300)
+    assert result.value.student.trained_on == (answered if refused == "drop" else 300)
 
 
 @pytest.mark.slow
@@ -416,17 +434,17 @@ def test_a_scikit_learn_estimator_teaches_and_learns(folder: Path, tmp_path: Pat
         student={"learner": {"kind": "sklearn", "estimator": "sklearn.linear_model.LogisticRegression"}},
     )
     result = daskrado.run_teachers(wanted)
-    assert result.student.model is not None
-    assert accuracy(result.student.model) > 0.9
+    assert result.model is not None
+    assert accuracy(result.model) > 0.9
 
 
 def test_positions_under_replace_one_need_no_id(folder: Path, tmp_path: Path) -> None:
     domain = {key: value for key, value in DOMAIN.items() if key != "id"}
     wanted = content(folder, tmp_path, domain=domain, protect={"relation": "replace_one", "unit": "one patient"})
-    assert load_teachers(wanted).shard_by == "position"
+    assert load(wanted).shard_by == "position"
     result = daskrado.run_teachers(wanted)
-    assert result.counts["answered"] == 300
-    assert KEPT_PLACE in result.plan.statement.assumptions
+    assert result.value.counts["answered"] == 300
+    assert KEPT_PLACE in result.statement.assumptions
 
 
 @pytest.mark.parametrize("relation", ["replace_one", "label_flip"])
@@ -446,8 +464,8 @@ def test_a_unit_with_several_rows_reaches_as_many_teachers_unless_the_id_names_i
     folder: Path, tmp_path: Path
 ) -> None:
     protect = {"relation": "add_remove", "unit": "one patient", "rows_per_unit": 3}
-    scattered = load_teachers(content(folder, tmp_path, protect=protect))
-    together = load_teachers(content(folder, tmp_path, protect=protect, teachers={"shard_by": "unit"}))
+    scattered = load(content(folder, tmp_path, protect=protect))
+    together = load(content(folder, tmp_path, protect=protect, teachers={"shard_by": "unit"}))
     assert (scattered.changed, together.changed) == (3, 1)
     from daskrado.engines.answers import GaussianVotes
 
@@ -472,6 +490,9 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"answers": {"mechanism": "median"}}, "answers.mechanism"),
     ({"answers": {"queries": 0}}, "answers.queries"),
     ({"student": {"refused": "maybe"}}, "student.refused"),
+    ({"private": False}, "private: input should be True"),
+    ({"teachers": {"learner": {"kind": "mean", "ridge": 1}}}, r"teachers.learner.regularisation: unknown key"),
+    ({"student": {"learner": {"kind": "moments", "ridge": -1}}}, r"student.learner.regularisation: .* or equal to 0"),
     ({"classes": ["no", "no"]}, "classes must be distinct"),
     ({"tutors": 3}, "tutors: unknown key"),
     ({"teachers": {"count": 20}}, "hopeless plan: 20 teachers"),
@@ -484,7 +505,7 @@ def test_bad_pipelines_are_refused_before_anything_is_read(
 ) -> None:
     wanted = content(folder, tmp_path, **change)
     with pytest.raises(UsageError, match=message):
-        list(load_job(save(tmp_path, wanted)).plan_lines(None))
+        list(plan_lines(load_job(save(tmp_path, wanted)), None))
     assert not (tmp_path / "ledger.sqlite").exists()
 
 
@@ -565,19 +586,22 @@ def test_ctrl_c_while_training_gives_the_grant_back(folder: Path, tmp_path: Path
     entries = Ledger.open(tmp_path / "ledger.sqlite").entries("clinic")
     assert [entry.state for entry in entries] == [State.VOID]
     assert not (tmp_path / "out").exists()
-    assert daskrado.run_teachers(content(folder, tmp_path)).counts["answered"] == 300
+    assert daskrado.run_teachers(content(folder, tmp_path)).value.counts["answered"] == 300
 
 
 def test_nothing_private_in_what_is_written(folder: Path, tmp_path: Path) -> None:
     daskrado.run_teachers(content(folder, tmp_path), write=True)
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert str(ROWS) not in numbers_in(json.dumps(manifest))  # secret under add/remove
-    assert not {"votes", "margins", "rows"} & set(manifest)
+    assert not {"votes", "margins", "rows", "seconds"} & {*manifest, *manifest["facts"]}
     columns = pq.read_table(tmp_path / "out" / "answers.parquet").column_names
     assert columns == ["x0", "x1", "x2", "answer", "state"]
 
 
 def test_engine_settings_ignore_what_does_not_matter(folder: Path, tmp_path: Path) -> None:
-    one = TeachersPipeline.model_validate({k: v for k, v in content(folder, tmp_path).items() if k != "kind"})
+    one = load(content(folder, tmp_path))
     two = one.model_copy(update={"output": "elsewhere"})
-    assert one.facts() == two.facts()
+    old = load(content(folder, tmp_path, teachers={"learner": {"kind": "logistic", "ridge": 0.01}}))
+    new = load(content(folder, tmp_path, teachers={"learner": {"kind": "logistic", "regularisation": 0.01}}))
+    assert old.engine_settings() == new.engine_settings()
+    assert one.engine_settings() == two.engine_settings()
