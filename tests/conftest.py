@@ -33,7 +33,7 @@ SLOW_FIXTURES = {"two_workers", "forge"}
 FORGE = """
 import json, os, sys, traceback
 import daskrado.api, daskrado.cli.main, daskrado.jobs.resume, daskrado.parties.coordinator, daskrado.parties.site
-import matplotlib.figure
+import distributed, matplotlib.figure, pandas, scipy.linalg, scipy.special
 from daskrado.jobs.base import Job
 from daskrado.registry import kinds
 kinds(Job, "daskrado.jobs")

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
@@ -29,6 +28,8 @@ from daskrado.table.domain import Domain
 from daskrado.table.encoding import needed_columns, type_problem
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from daskrado.jobs.teachers import TeachersJob
 
 ANSWERS, ERROR_RATE = "answers", "error_rate"  # roles of the engine's charges
@@ -58,6 +59,8 @@ class Session:
 
     def ask(self, queries: pa.Table | pd.DataFrame) -> pd.Series:
         """The private label of each public row; None where the engine refused or has stopped."""
+        import pandas as pd  # a plan does without
+
         labels = self.answer(encode_queries(self.job.domain, fitting(self.job.domain, queries)))
         index = queries.index if isinstance(queries, pd.DataFrame) else None
         return pd.Series(self.label_values(labels), index=index, name="answer", dtype=object)
@@ -196,7 +199,7 @@ def read_queries(domain: Domain, source: Any) -> pa.Table:
 def fitting(domain: Domain, queries: pa.Table | pd.DataFrame) -> pa.Table:
     """Queries as an Arrow table whose columns fit the Domain; a DataError names the column that does not."""
     names = needed_columns(domain, label=False)
-    if isinstance(queries, pd.DataFrame):
+    if not isinstance(queries, pa.Table):
         there = [name for name in names if name in queries.columns]
         queries = pa.Table.from_pandas(queries[there], preserve_index=False)
     for name in names:
