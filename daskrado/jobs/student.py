@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import pickle
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,8 +27,8 @@ PICKLE = "student.pickle"
 class Student:
     """A fitted estimator, and its LinearModel where it is one."""
 
-    estimator: Any
-    model: LinearModel | None
+    estimator: Any = field(repr=False)
+    model: LinearModel | None = field(repr=False)
     classes: tuple[Scalar, ...]
     trained_on: int
 

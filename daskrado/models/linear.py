@@ -32,6 +32,7 @@ _LARGEST = float(np.finfo(np.float64).max)
 class LinearModel:
     """Margin = weights . x, where x is the row encoded by the Domain and clipped to its norm bound.
 
+    >>> import pandas as pd
     >>> label = {"column": "sick", "positive": "yes", "negative": "no"}
     >>> age = {"kind": "numeric", "lower": 0, "upper": 100}  # scaled to [-1, 1]
     >>> domain = Domain(label=label, columns={"age": age}, norm_bound=1.0, intercept=0.0)

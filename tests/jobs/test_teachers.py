@@ -1,6 +1,10 @@
 """Teachers end to end: run, ask, adaptive sessions, label-private learning, estimated refusals, bad input."""
 
+import copy
+import hashlib
 import json
+import pickle
+import struct
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -253,7 +257,10 @@ def test_three_classes_by_plurality(folder: Path, tmp_path: Path) -> None:
     again = load_student(tmp_path / "out")
     x = encode_queries(load(wanted).domain, pq.read_table(folder / "q.parquet"))
     assert (again.predict(x) == student.predict(x)).all()
-    pickled = tmp_path / "out" / "student.pickle"
+    pickled, manifest = tmp_path / "out" / "student.pickle", tmp_path / "out" / "manifest.json"
+    digest = hashlib.sha256(pickled.read_bytes()).hexdigest()
+    manifest.write_text(json.dumps({"student": "student.pickle", "student_sha256": digest}))  # as version 1 wrote it
+    assert (load_student(tmp_path / "out").predict(x) == student.predict(x)).all()
     pickled.write_bytes(pickled.read_bytes() + b"x")
     with pytest.raises(UsageError, match="not the one that manifest"):
         load_student(tmp_path / "out")
@@ -278,6 +285,23 @@ def test_label_private_learning_asks_about_rows_of_the_lake_itself(folder: Path,
     assert accuracy(result.model) > 0.93
     with pytest.raises(UsageError, match="only under relation label_flip"):
         load({**wanted, "protect": {"relation": "add_remove", "unit": "x"}})
+
+
+def test_a_label_private_result_holds_no_row_of_the_lake(folder: Path, tmp_path: Path) -> None:
+    """The rows kept aside are features of the lake: only their places and their private answers leave."""
+    frame = draw_rows(ROWS, 1)
+    protect = {"relation": "label_flip", "unit": "one patient"}
+    wanted = content(folder, tmp_path, lake=frame, queries={"aside": 0.2}, protect=protect)
+    result = daskrado.run_teachers(wanted)
+    stored = pickle.dumps(result)
+    again = pickle.loads(stored)
+    assert (again.value.labels == copy.deepcopy(result).value.labels).all()
+    assert repr(again) == repr(result)
+    x = encode_queries(load(wanted).domain, pa.Table.from_pandas(frame, preserve_index=False))
+    for values in (frame["x0"].to_numpy(), x[:, 0]):
+        assert not [value for value in values if struct.pack("<d", value) in stored]
+    assert result.facts["aside"] == 0.2
+    assert "array" not in repr(result.value)
 
 
 @pytest.mark.slow
