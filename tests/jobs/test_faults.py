@@ -214,8 +214,8 @@ def test_a_lost_scheduler_is_one_clear_error_and_no_charge(clinic: Clinic, own_l
 
 @pytest.mark.cluster
 def test_a_worker_out_of_memory_is_one_clear_error_and_no_charge(own_ledger: Path, tmp_path: Path) -> None:
-    names = [f"x{i:02d}" for i in range(60)]
-    column = pa.array(np.zeros(1_200_000))  # one row group: small on disk, 600 MB in a worker
+    names = [f"x{i:03d}" for i in range(150)]
+    column = pa.array(np.zeros(1_200_000))  # one row group: small on disk, 1.4 GB in a worker
     table = pa.table({**dict.fromkeys(names, column), "y": pa.array(np.zeros(len(column), dtype=bool))})
     (tmp_path / "lake").mkdir()
     pq.write_table(table, tmp_path / "lake" / "part.parquet", row_group_size=len(column))
