@@ -19,7 +19,7 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 from pydantic import BeforeValidator, PlainSerializer, TypeAdapter, ValidationError, ValidationInfo
 
 from daskrado.errors import UsageError
-from daskrado.table.yaml_file import NestedMistakes, no_truth_for_a_number
+from daskrado.table.yaml_file import NestedMistakes, no_truth_for_a_number, shown
 
 T = TypeVar("T")
 Given = Callable[[ValidationInfo], Mapping[str, Any]]
@@ -51,10 +51,10 @@ def kinds(base: type[T], *packages: str) -> dict[str, type[T]]:
     for package in packages:
         _import_all(package)
     _import_extensions()
-    return _loaded(base)
+    return loaded(base)
 
 
-def _loaded(base: type[T]) -> dict[str, type[T]]:
+def loaded(base: type[T]) -> dict[str, type[T]]:
     """The kinds among the classes that are imported."""
     found: dict[str, type[T]] = {}
     for kind in concrete(base):
@@ -85,13 +85,13 @@ def make(base: type[T], packages: tuple[str, ...], content: Any, given: Mapping[
     if not isinstance(content, Mapping):
         raise ValueError(f"must be a kind, or a mapping of kind and options, got {type(content).__name__}")
     name = content.get("kind")
-    known = _loaded(base)
+    known = loaded(base)
     if not isinstance(name, str) or name not in known:  # only then is the whole package worth importing
         known = kinds(base, *packages)
     if name is None:
         raise ValueError(f"kind: missing, and it has no default; allowed: {', '.join(sorted(known))}")
     if not isinstance(name, str) or name not in known:
-        raise ValueError(f"kind must be one of {', '.join(map(repr, sorted(known)))} (got {name!r})")
+        raise ValueError(f"kind must be one of {', '.join(map(repr, sorted(known)))} (got {shown(name)})")
     chosen, rest = known[name], {key: value for key, value in content.items() if key != "kind"}
     if not is_dataclass(chosen):
         raise TypeError(f"{chosen.__name__} is not a dataclass")

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Self
 from pydantic import Field, PrivateAttr, StrictBool, field_validator, model_validator
 
 from daskrado.cluster import ClusterConfig
+from daskrado.errors import UsageError
 from daskrado.jobs.outcome import Charge, Line, Outcome
 from daskrado.jobs.result import Result
 from daskrado.jobs.run import Run
@@ -44,6 +45,9 @@ class Job(Frozen):
         ("ledger", "path"),
         *(("cluster", key) for key in ("scheduler_file", "tls_ca_file", "tls_client_cert", "tls_client_key")),
     )
+    protected_elsewhere: ClassVar[bool] = (
+        False  # True where ``statement`` is another party's or the source's guarantee
+    )
     reserves: ClassVar[bool] = True  # False where an engine reserves by itself, through the same account
     prefix: ClassVar[str] = ""  # of manifest and report; "_" hides them from readers of an output that is all Parquet
 
@@ -58,7 +62,12 @@ class Job(Frozen):
     @field_validator("domain", mode="before")
     @classmethod
     def _read_domain(cls, value: Any) -> Any:
-        return Domain.load(value) if isinstance(value, str | Path) else value
+        if not isinstance(value, str | Path):
+            return value
+        try:
+            return Domain.load(value)
+        except UsageError as error:
+            raise ValueError(str(error)) from error
 
     @field_validator("lake")
     @classmethod

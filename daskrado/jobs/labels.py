@@ -43,6 +43,7 @@ class LabelsJob(LabelLearningJob):
     """Learn from labels through their mean operator, which alone is released."""
 
     name: ClassVar[str] = "labels"
+    protected_elsewhere: ClassVar[bool] = True
 
     supervision: AnySupervision = Field(default="full", validate_default=True)
 

@@ -11,8 +11,8 @@ from typing import Any, TypeVar, overload
 
 from daskrado.errors import UsageError
 from daskrado.jobs.base import Address, Job
-from daskrado.registry import concrete, kinds
-from daskrado.table.yaml_file import parse, read_yaml
+from daskrado.registry import kinds, loaded
+from daskrado.table.yaml_file import parse, read_yaml, shown
 
 JobT = TypeVar("JobT", bound=Job)
 PACKAGE = "daskrado.jobs"
@@ -23,7 +23,7 @@ def job_class(kind: str) -> type[Job]:
     """The class of a kind. Its own file is imported first: a job needs no other kind's modules."""
     with suppress(ModuleNotFoundError):
         import_module(f"{PACKAGE}.{kind.partition(' ')[0]}")
-    found = {job.name: job for job in concrete(Job) if hasattr(job, "name")}
+    found = loaded(Job)
     return found[kind] if kind in found else kinds(Job, PACKAGE)[kind]
 
 
@@ -46,7 +46,7 @@ def load_job(source: Job | Mapping[str, Any] | str | Path, changes: Mapping[str,
         chosen = None
     if chosen is None:
         allowed = sorted(name for name in kinds(Job, PACKAGE) if " " not in name)
-        raise UsageError(f"{where}: kind {kind!r} is unknown; allowed: {', '.join(allowed)}")
+        raise UsageError(f"{where}: kind {shown(kind)} is unknown; allowed: {', '.join(allowed)}")
     notes: list[str] = []
     if isinstance(source, str | Path):
         for address in (("lake",), ("domain",), *chosen.common_addresses, *chosen.addresses):
@@ -92,7 +92,9 @@ def _resolve(content: dict[str, Any], address: Address, folder: Path, notes: lis
         holder[key] = dict(holder[key])
         holder = holder[key]
     value = holder.get(address[-1]) if isinstance(holder, dict) else None
-    if isinstance(value, str):
+    if isinstance(value, str) and address == ("ledger", "path"):
+        holder[address[-1]] = _ledger_beside(value, folder)
+    elif isinstance(value, str):
         holder[address[-1]] = _beside(value, folder, notes)
     elif isinstance(value, list) and all(isinstance(part, str) for part in value):
         holder[address[-1]] = [_beside(part, folder, notes) for part in value]
@@ -106,6 +108,18 @@ def _beside(path: str, folder: Path, notes: list[str]) -> str:
     if not _exists(near) and _exists(path):
         notes.append(f"{path} was found from the working folder; paths in a pipeline are relative to its own file")
         return path
+    return near
+
+
+def _ledger_beside(path: str, folder: Path) -> str:
+    """A ledger's path as the pipeline's folder reads it. One that is elsewhere is refused: a second ledger would be
+    a second budget."""
+    near = _beside(path, folder, [])
+    if near == path and not os.path.isabs(path) and "://" not in path and os.path.normpath(folder / path) != path:
+        raise UsageError(
+            f"ledger.path {path} is in the working folder and not beside the pipeline: paths in a pipeline are "
+            "relative to its own file; write the ledger's path so, or pass --ledger"
+        )
     return near
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files as package_files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 import daskrado
 from daskrado.privacy.accountant import event_to_json
@@ -64,6 +67,19 @@ def _file(folder: Path, path: Path) -> dict[str, Any]:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return {"name": path.relative_to(folder).as_posix(), "sha256": digest, "bytes": path.stat().st_size}
+
+
+def plain_json(value: Any) -> Any:
+    """Facts as JSON can say them: a number of NumPy becomes a plain one, one that is not finite becomes null."""
+    if isinstance(value, Mapping):
+        return {str(key): plain_json(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray | list | tuple | set | frozenset):
+        return [plain_json(item) for item in value]
+    if isinstance(value, np.generic):
+        return plain_json(value.item())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, str | int | bool) else str(value)
 
 
 @cache

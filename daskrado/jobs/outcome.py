@@ -33,6 +33,12 @@ class Charge:
     part: str = ""
     blocks: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        from daskrado.jobs.claims import covers  # which needs this module for its types
+
+        if not (self.statement.private and covers(self.statement, [self.event])):
+            raise ValueError(f"charge {self.role!r} costs {self.event}, and its statement says less")
+
     @classmethod
     def of_mechanism(cls, role: str, mechanism: OneShot, private: Private, assumptions: Sequence[str] = ()) -> Charge:
         """The charge of one calibrated mechanism."""

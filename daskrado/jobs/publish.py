@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskrado.jobs.manifest import manifest_of
+from daskrado.jobs.claims import check_claim
+from daskrado.jobs.manifest import manifest_of, plain_json
 from daskrado.jobs.report import page_of
 from daskrado.jobs.result import Result
 from daskrado.models.linear import LinearModel
@@ -26,12 +27,14 @@ _log = logging.getLogger(__name__)
 def publish(run: Run, outcome: Outcome, *, write: bool) -> Result:
     """Publish what a run found, if it is to be written, and return it."""
     job, account = run.job, run.account
+    check_claim(run, outcome)
     budget = tuple(run.budgets())
     rows = run.rows
-    facts = {"rows": rows, **outcome.facts} if job.rows_public else dict(outcome.facts)
+    facts = plain_json({"rows": rows, **outcome.facts} if job.rows_public else dict(outcome.facts))
     # How long a pass takes tells how many rows there are.
     seconds = dict(run.clock.seconds) if rows is not None else {}
     names: list[str] = []
+    stopped: BaseException | None = None
     if write:
         with account.publish(job.output) as folder:
             manifest, report = f"{job.prefix}manifest.json", f"{job.prefix}report.html"
@@ -43,12 +46,15 @@ def publish(run: Run, outcome: Outcome, *, write: bool) -> Result:
             write_text(folder / manifest, json.dumps(content, indent=2, allow_nan=False) + "\n")
             try:
                 write_text(folder / report, page_of(run, outcome, facts, budget, seconds, notes))
-            except Exception as error:  # what was paid for is on disk: a page is not worth losing it
+            except BaseException as error:  # what was paid for is on disk: a page is not worth losing it
                 _log.info("report", exc_info=True)
                 names.remove(report)
                 account.notes += (
                     f"{report} could not be drawn ({type(error).__name__}); everything else is complete",
                 )
+                stopped = None if isinstance(error, Exception) else error
+        if stopped is not None:  # Ctrl-C ends the command, after what was paid for is published
+            raise stopped
     notes = (*account.notes, *outcome.notes)
     lines = [outcome.statement.sentence(), *outcome.lines, *map(budget_line, budget), *notes]
     if outcome.model is not None:

@@ -29,7 +29,7 @@ from daskrado.privacy.statement import PrivacyStatement
 from daskrado.statistics.counts import Histogram
 from daskrado.statistics.universe import Universe
 from daskrado.table.lattice import Lattice
-from daskrado.table.yaml_file import read_yaml, write_text
+from daskrado.table.yaml_file import read_yaml, shown, write_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -100,7 +100,14 @@ class QueriesJob(PrivateJob):
     @field_validator("queries", mode="before")
     @classmethod
     def _read_queries(cls, value: Any) -> Any:
-        return read_queries(value) if isinstance(value, str | Path) else value
+        found = read_queries(value) if isinstance(value, str | Path) else value
+        for query in found if isinstance(found, list | tuple) else ():
+            for column, wanted in query.items() if isinstance(query, Mapping) else ():
+                for item in wanted if isinstance(wanted, list | tuple) else [wanted]:
+                    if not isinstance(item, str | bool | int | float):  # never what it holds: that may be rows
+                        kind = type(item).__name__
+                        raise ValueError(f"{shown(column)} must be a value or a list of values, got {kind}")
+        return found
 
     @model_validator(mode="after")
     def _check_universe(self) -> QueriesJob:

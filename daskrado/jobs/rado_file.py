@@ -15,6 +15,7 @@ from daskrado.jobs.result import Result
 from daskrado.learners.base import ReleaseLearner
 from daskrado.models.linear import LinearModel
 from daskrado.models.rados import RADO_STATISTICS, RadoSet
+from daskrado.privacy.statement import PrivacyStatement
 from daskrado.registry import kinds, make, options
 from daskrado.table.domain import Domain
 from daskrado.table.yaml_file import parse
@@ -53,9 +54,15 @@ class RadoFileJob(Job):
     """A model from a published set of rados; ``lake`` is the address of its file. No pipeline file names it."""
 
     name: ClassVar[str] = "learn from rados"
+    protected_elsewhere: ClassVar[bool] = True
 
     learner: RadoLearner
     rados: InstanceOf[RadoSet] = Field(exclude=True, repr=False)
+
+    @property
+    def statement(self) -> PrivacyStatement:
+        """What the rados guarantee."""
+        return self.rados.statement
 
     @property
     def title(self) -> str:

@@ -35,6 +35,9 @@ class Run:
         self.job = job
         self.account = account
         self.charges = {charge.role: charge for charge in charges}
+        if len(self.charges) < len(charges):
+            raise ValueError(f"kind {job.name} has two charges of one role: {', '.join(c.role for c in charges)}")
+        self.charged_elsewhere = False  # True where the charges are debited from other parties' ledgers
         self.grants: dict[str, Grant] = {}
         self.progress = progress
         self.clock = Clock(getattr(progress, "stage", None))

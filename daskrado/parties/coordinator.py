@@ -97,6 +97,7 @@ def combine(
     with _account(plan, round_, ledger, overwrite) as account:
         job = plan.job.model_copy(update={"output": "." if output is None else str(output)})
         run = Run(job, plan.charges, account, None)
+        run.charged_elsewhere = isinstance(plan.mechanism, GaussianShares)  # every site's own ledger
         released = _release(plan, vector, round_, run, lambda: _close(where, round_, counted, own, closing))
         outcome = combined_outcome(terms, plan, round_, released, (*tally.refused, *tally.repeated))
         result = publish(run, outcome, write=output is not None)

@@ -91,6 +91,7 @@ class LearnFromAnswer(Job):
     """The learner's last step: no ledger of its own is debited, for the noise was drawn and paid for elsewhere."""
 
     name: ClassVar[str] = "label learn"  # no pipeline file can say that
+    protected_elsewhere: ClassVar[bool] = True
 
     request: Request = Field(repr=False)
     answer: Answer = Field(repr=False)

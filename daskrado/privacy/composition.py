@@ -74,6 +74,8 @@ class Parts:
                     rhos.append(event.rho)
                 case GaussianEvent():
                     mus.append(event.mu)
+                case _:  # what nobody can account for is no event
+                    raise UsageError(f"{type(event).__name__} is no privacy event that can be accounted for")
         return cls(bounded, math.fsum(rhos), tuple(mus))
 
     @property

@@ -171,6 +171,8 @@ def event_to_json(event: Event) -> dict[str, str]:
             return {"kind": "zcdp", "rho": decimal_text(event.rho)}
         case GaussianEvent():
             return {"kind": "gaussian", "mu": decimal_text(event.mu)}
+        case _:
+            raise UsageError(f"{type(event).__name__} is no privacy event that can be written down")
 
 
 def event_from_json(value: object) -> Event:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import ROUND_CEILING, Context
 from fractions import Fraction
 from typing import Literal
 
@@ -14,6 +15,15 @@ from daskrado.privacy.relations import Relation
 
 DOMAIN_IS_PUBLIC = "the Domain (bounds, categories, norm bound) was not chosen by looking at this lake's rows"
 NOT_PRIVATE = "NOT PRIVATE: no noise was added; this object is not differentially private"
+
+
+def rounded_up(value: float) -> str:
+    """Six significant digits, never below the value: a sentence must not promise more than its numbers.
+
+    >>> rounded_up(1.0000004), rounded_up(0.9999999996), rounded_up(1e-06)
+    ('1.00001', '1', '1e-06')
+    """
+    return f"{float(Context(prec=6, rounding=ROUND_CEILING).create_decimal(repr(value))):g}"
 
 
 class MarginalFacts(BaseModel):
@@ -96,7 +106,9 @@ class PrivacyStatement(BaseModel):
         if not self.private:
             return self.marginal.sentence() if self.marginal is not None else NOT_PRIVATE
         assert self.relation is not None
-        guarantee = f"epsilon = {self.epsilon:g}" + (f", delta = {self.delta:g}" if self.delta else "")
+        assert self.epsilon is not None
+        guarantee = f"epsilon = {rounded_up(self.epsilon)}"
+        guarantee += f", delta = {rounded_up(self.delta)}" if self.delta else ""
         return f"Differentially private for {self.unit} ({self.relation.meaning(self.rows_per_unit)}): {guarantee}."
 
     @classmethod
@@ -122,7 +134,8 @@ class PrivacyStatement(BaseModel):
         total = compose(charged, 0)
         if not total.epsilon <= limit:
             total = compose(charged, asked.delta)
-        if not total.epsilon <= limit * (1 + Fraction(1, 10**9)):  # a calibration is rounded, by far less than that
+        rounding = 0 if isinstance(total.epsilon, Fraction) else Fraction(1, 10**9)  # of a calibration: far less
+        if not total.epsilon <= limit * (1 + rounding):
             cost = " and ".join(dict.fromkeys(map(str, charged)))
             raise ValueError(
                 f"{cost} costs epsilon {float(total.epsilon):g} at delta {asked.delta:g}, which is more than the "

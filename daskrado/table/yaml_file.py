@@ -151,7 +151,7 @@ def _explained(problems: Sequence[Any], content: Any) -> Iterator[str]:
             yield _explain(problem, key)
         elif not any(other[: len(place) - 1] == place[:-1] and len(other) > len(place) for other in places):
             kind = problem["msg"].removeprefix("Input should be ")
-            allowed.setdefault((key, _given(problem["input"])), []).append(kind)
+            allowed.setdefault((key, shown(problem["input"])), []).append(kind)
     for (key, given), kinds in allowed.items():
         yield f"{key}: input should be {' or '.join(dict.fromkeys(kinds))} (got {given})"
 
@@ -184,16 +184,16 @@ def _explain(problem: Any, key: str) -> str:
     if kind == "value_error":
         return f"{key}: {problem['ctx']['error']}"
     if kind == "union_tag_invalid":
-        return f"{key}: kind must be one of {problem['ctx']['expected_tags']} (got {_given(problem['input'])})"
-    return f"{key}: {problem['msg'][0].lower()}{problem['msg'][1:]} (got {_given(problem['input'])})"
+        return f"{key}: kind must be one of {problem['ctx']['expected_tags']} (got {shown(problem['input'])})"
+    return f"{key}: {problem['msg'][0].lower()}{problem['msg'][1:]} (got {shown(problem['input'])})"
 
 
-def _given(value: Any) -> str:
+def shown(value: Any) -> str:
     """A value as it may be printed: what YAML can say. Anything else may hold rows, and only its type is named."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{_given(key)}: {_given(item)}" for key, item in value.items()) + "}"
+        return "{" + ", ".join(f"{shown(key)}: {shown(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_given, value)) + "]"
+        return "[" + ", ".join(map(shown, value)) + "]"
     plain = value is None or isinstance(value, str | bool | int | float | date)
     return repr(value) if plain else type(value).__name__
 

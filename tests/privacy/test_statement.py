@@ -95,4 +95,5 @@ def test_there_is_no_other_way_to_a_private_statement() -> None:
             continue
         assert not re.search(r"PrivacyStatement\(", text), path
         assert not re.search(r"statement\.model_copy|statement\.copy", text), path
-        assert not re.search(r"[!=]= \"gaussian\"", text), path
+        if path.relative_to(ROOT / "daskrado").parts[0] in ("jobs", "parties", "ledger", "privacy", "cli", "api.py"):
+            assert not re.search(r"[!=]= \"gaussian\"", text), path
