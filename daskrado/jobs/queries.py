@@ -101,7 +101,9 @@ class QueriesJob(PrivateJob):
     @classmethod
     def _read_queries(cls, value: Any) -> Any:
         found = read_queries(value) if isinstance(value, str | Path) else value
-        for query in found if isinstance(found, list | tuple) else ():
+        if not isinstance(found, list | tuple):
+            raise ValueError(f"must be a list of queries or the address of one, got {type(found).__name__}")
+        for query in found:
             for column, wanted in query.items() if isinstance(query, Mapping) else ():
                 for item in wanted if isinstance(wanted, list | tuple) else [wanted]:
                     if not isinstance(item, str | bool | int | float):  # never what it holds: that may be rows
