@@ -1,4 +1,4 @@
-"""What every kind of job does around a charge: open the ledger, set a first limit, tell the state of the budget."""
+"""What every kind of job does around a charge: open the ledger, set a first limit, report the budget."""
 
 from __future__ import annotations
 

@@ -175,7 +175,7 @@ class Journal(Closable):
         if not path.exists():
             return None
         try:
-            with np.load(path, allow_pickle=False) as stored:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
                 return {key: stored[key] for key in stored.files}
         except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
             raise LedgerError(
@@ -233,7 +233,7 @@ class Journal(Closable):
             shutil.rmtree(folder, ignore_errors=True)
 
     def move(self, folder: Path) -> None:
-        """Put the journal aside under another name; it stays locked."""
+        """Move the journal to another name; it stays locked."""
         self.folder.rename(folder)
         self.folder = folder
         sync_folder(folder.parent)
@@ -248,7 +248,7 @@ class Journal(Closable):
 
     def _wipe(self) -> None:
         """Overwrite what is secret."""
-        for path in [*self.folder.glob("*.npz"), *self.folder.glob("*.key")]:
+        for path in [path for ending in ("npz", "drawing", "key") for path in self.folder.glob(f"*.{ending}")]:
             with path.open("r+b") as file:  # what a disk makes of it is the disk's affair
                 file.write(bytes(path.stat().st_size))
 

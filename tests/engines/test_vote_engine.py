@@ -4,6 +4,7 @@ import contextlib
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from daskrado.engines.votes import UNANSWERED, EngineFacts, VoteEngine, open_eng
 from daskrado.errors import BudgetError, DataError, LedgerError, UsageError
 from daskrado.ledger.account import Account, guarded
 from daskrado.ledger.ledger import Ledger, State
+from daskrado.ledger.opening import named_account
 from daskrado.privacy.accountant import Event
 from daskrado.privacy.relations import Relation
 from daskrado.statistics.votes import Votes
@@ -368,3 +370,85 @@ def test_a_halt_in_the_first_of_two_batches_is_no_crash(tmp_path: Path) -> None:
         )
     with opened(tmp_path, "sparse_vector", terms) as engine, pytest.raises(UsageError, match="has 0 left of 3000"):
         ready(engine, "sparse_vector", terms).ask(names(9999), CLEAR)
+
+
+def test_an_engine_of_an_older_version_is_refused(tmp_path: Path) -> None:
+    older = lines(tmp_path).parent.with_name("clinic.add_remove.jsonl")
+    older.parent.mkdir()
+    older.write_text('{"schema": "daskrado.answers/1", "facts": {}}\n')
+    with (
+        pytest.raises(LedgerError, match="older version: finish it with the version that began it"),
+        opened(tmp_path),
+    ):
+        raise AssertionError
+    assert ledger_of(tmp_path).entries("clinic") == []
+    older.rename(older.with_suffix(".away"))
+    with opened(tmp_path) as engine:  # as the message says
+        assert ready(engine).ask(names(1), CLEAR).tolist() == [1]
+
+
+def test_another_ledgers_void_entry_does_not_remove_an_engine(tmp_path: Path) -> None:
+    with opened(tmp_path) as engine:
+        ready(engine).ask(names(1), CLEAR)
+    (tmp_path / "ledger.sqlite").rename(tmp_path / "away.sqlite")
+    other = ledger_of(tmp_path)
+    other.void(other.reserve("clinic", Relation.ADD_REMOVE, event("gaussian"), theorem="t", run="another"))
+    with pytest.raises(LedgerError, match="restore that one"), opened(tmp_path):
+        raise AssertionError
+    (tmp_path / "away.sqlite").rename(tmp_path / "ledger.sqlite")
+    with opened(tmp_path) as engine:
+        assert ready(engine).ask(names(1), votes_for(-10_000)).tolist() == [1]  # the answer that it had
+
+
+def test_a_damaged_engine_is_one_clear_error(tmp_path: Path) -> None:
+    with opened(tmp_path) as engine:
+        ready(engine).ask(names(1), CLEAR)
+    for damage in (b"3\n", b"{\n"):
+        content = lines(tmp_path).read_bytes()
+        lines(tmp_path).write_bytes(content + damage)
+        with pytest.raises(LedgerError, match=r"answers.jsonl: .* damaged"), opened(tmp_path):
+            raise AssertionError
+        lines(tmp_path).write_bytes(content)
+    with opened(tmp_path) as engine:
+        assert ready(engine).known(names(1))
+
+
+@pytest.mark.parametrize("remembered", [0, 1])
+def test_a_debit_that_no_engine_remembers_is_found_by_the_resumed_run(
+    tmp_path: Path, killed: Callable[[str], None], remembered: int
+) -> None:
+    """Killed after the ledger's debit: before the run remembers it, or before the engine does."""
+    ledger = ledger_of(tmp_path)
+    killed(
+        "from daskrado.engines.answers import Terms, answering\n"
+        "from daskrado.engines.votes import EngineFacts, open_engine\n"
+        "from daskrado.ledger.journal import Journal\nfrom daskrado.ledger.ledger import Ledger\n"
+        "from daskrado.ledger.opening import named_account\nfrom daskrado.privacy.relations import Relation\n"
+        "real, seen = Journal.granted, []\n"
+        "def dying(*a):\n"
+        f"    if len(seen) == {remembered}: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    seen.append(real(*a))\n"
+        "Journal.granted = dying\n"
+        "facts = EngineFacts('clinic', Relation.ADD_REMOVE, 'a theorem', 'f' * 64, {'queries': 6})\n"
+        f"ledger, event = Ledger.open({str(ledger.path)!r}), answering('gaussian', Terms(2.0, 1e-5, 6, 2)).event\n"
+        "with named_account(ledger, 'run', 'go on') as account, open_engine(account, facts, event): pass\n"
+    )
+    assert [entry.state for entry in ledger.entries("clinic")] == [State.RESERVED]
+    facts = EngineFacts("clinic", Relation.ADD_REMOVE, "a theorem", "f" * 64, {"queries": 6})
+    with named_account(ledger, "run", "go on") as account, open_engine(account, facts, event("gaussian")) as engine:
+        assert ready(engine).ask(names(1), CLEAR).tolist() == [1]
+    assert [entry.state for entry in ledger.entries("clinic")] == [State.SPENT]
+
+
+def test_an_engine_that_lost_its_answers_is_paid_for_anew(tmp_path: Path) -> None:
+    """The resumed run knows a grant that was spent; an engine without answers must not draw for it again."""
+    facts = EngineFacts("clinic", Relation.ADD_REMOVE, "a theorem", "f" * 64, {"queries": 6})
+    ledger = ledger_of(tmp_path)
+    for _ in range(2):
+        with (
+            named_account(ledger, "run", "go on") as account,
+            open_engine(account, facts, event("gaussian")) as engine,
+        ):
+            ready(engine).ask(names(1), CLEAR)
+        shutil.rmtree(lines(tmp_path).parent)
+    assert [entry.state for entry in ledger.entries("clinic")] == [State.SPENT, State.SPENT]
