@@ -44,7 +44,7 @@ def dask_process(*words: str, ready: str) -> Iterator[str]:
         yield line.split()[-1]
     finally:
         process.terminate()
-        process.communicate(timeout=30)
+        process.communicate(timeout=300)
 
 
 def baseline(clinic: Clinic, cluster: ClusterConfig | None) -> Any:
@@ -254,7 +254,7 @@ def test_a_script_without_a_guard_may_ask_for_workers(clinic: Clinic, tmp_path: 
         "    for pid in client.run(os.getpid).values():\n        os.kill(pid, signal.SIGKILL)\n"
         "    print(client.submit(lambda: len(result.model.weights), pure=False).result(), __spec__)\n"
     )
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120, env=os.environ)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=600, env=os.environ)
     assert (done.stdout, done.stderr) == (f"{len(baseline(clinic, None))} None\n", "")
 
 

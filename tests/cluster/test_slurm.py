@@ -157,7 +157,7 @@ def test_a_private_run_on_slurm(
             env={**slurm, "DASKRADO_LEDGER": str(own_ledger)},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
         )
         assert done.returncode == 0, done.stderr
     here = daskrado.fit(path, domain, dataset="clinic", private=False, workers=0).model.weights

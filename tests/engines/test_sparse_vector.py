@@ -230,7 +230,7 @@ engine.ask(np.array([0, 10**6], dtype=np.int64))
 engine._kept.answer = lambda answers: os.kill(os.getpid(), signal.SIGKILL)   # dies with answers in hand
 engine.ask(np.array([10**6, 10**6], dtype=np.int64))
 """
-    done = subprocess.run([sys.executable, "-c", script], check=False, timeout=60)
+    done = subprocess.run([sys.executable, "-c", script], check=False, timeout=600)
     assert done.returncode == -signal.SIGKILL
     with path.open("a") as file:
         file.write('{"above": "01')

@@ -215,7 +215,7 @@ def _killed_in_mid_answer(path: str) -> None:
 def test_a_process_killed_between_draw_and_answer_leaves_the_queries_paid(tmp_path: Path) -> None:
     process = multiprocessing.get_context("spawn").Process(target=_killed_in_mid_answer, args=(str(tmp_path),))
     process.start()
-    process.join(60)
+    process.join(600)
     assert process.exitcode == -signal.SIGKILL
     with opened(tmp_path) as engine:
         ready(engine)

@@ -83,7 +83,7 @@ def nannies() -> Iterator[Any]:
 
 def live_pids(client: Any, count: int) -> list[int]:
     """The processes of the workers, once there are ``count`` of them."""
-    client.wait_for_workers(count, timeout=60)
+    client.wait_for_workers(count, timeout=600)
     return sorted(client.run(os.getpid, on_error="ignore").values())
 
 
@@ -293,7 +293,7 @@ class Namespace:
             env=os.environ,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=600,
         )
 
 

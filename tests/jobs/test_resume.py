@@ -135,12 +135,12 @@ def test_workers_do_not_outlive_a_killed_driver(clinic: Clinic, own_ledger: Path
     )
     code = f"if __name__ == '__main__':\n{textwrap.indent(driver(path, tmp_path / 'out', patch, workers=2), '    ')}"
     (tmp_path / "driver.py").write_text(code)
-    done = subprocess.run([sys.executable, tmp_path / "driver.py"], env=os.environ, capture_output=True, timeout=60)
+    done = subprocess.run([sys.executable, tmp_path / "driver.py"], env=os.environ, capture_output=True, timeout=600)
     assert done.returncode == -signal.SIGKILL, done.stderr
     workers = json.loads(pids.read_text())
     assert len(workers) == 2
     left = [process for process in psutil.process_iter() if process.pid in workers]
-    assert not psutil.wait_procs(left, timeout=30)[1]
+    assert not psutil.wait_procs(left, timeout=300)[1]
     assert [str(e.state) for e in entries(own_ledger)] == ["reserved"]
 
 
@@ -153,7 +153,7 @@ def test_two_resumed_runs_draw_once(clinic: Clinic, cut_off: Cut, own_ledger: Pa
         subprocess.Popen(command, env=os.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for _ in range(3)
     ]
-    ends = [(racer.communicate(timeout=60), racer.returncode) for racer in racers]
+    ends = [(racer.communicate(timeout=600), racer.returncode) for racer in racers]
     assert sorted(code for _, code in ends)[0] == 0
     assert [code for _, code in ends].count(0) == 1, ends
     for (_, err), code in ends:

@@ -316,17 +316,17 @@ def test_threads_are_silent_until_the_last_one_is_done(capfd: pytest.CaptureFixt
 
     def work() -> None:
         with silence:
-            inside.wait(10)
-            go.wait(10)
+            inside.wait(300)
+            go.wait(300)
             os.write(1, b"secret")
 
     thread = threading.Thread(target=work)
     with silence:
         thread.start()
-        inside.wait(10)
+        inside.wait(300)
     os.write(1, b"secret too")  # the other one is still inside
     go.set()
-    thread.join(10)
+    thread.join(300)
     print("heard")
     assert capfd.readouterr().out == "heard\n"
 

@@ -44,7 +44,7 @@ def start(script: str, *arguments: object) -> subprocess.Popen:
 
 
 def end(process: subprocess.Popen) -> str:
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=600)
     return out
 
 
@@ -53,7 +53,7 @@ import sys
 from daskrado.errors import BudgetError
 from daskrado.privacy.accountant import PureEvent
 from daskrado.ledger.ledger import Ledger
-ledger = Ledger.open(sys.argv[1], timeout=60)
+ledger = Ledger.open(sys.argv[1], timeout=600)
 print("ready", flush=True)
 sys.stdin.readline()
 try:
@@ -449,7 +449,7 @@ def test_a_process_killed_after_its_reservation_stays_charged(tmp_path):
 
 def test_a_process_killed_inside_its_reservation_leaves_a_valid_ledger(tmp_path):
     """The balance check is replaced by one that announces itself and waits, inside the real transaction."""
-    ledger = Ledger.open(tmp_path / "ledger.db", timeout=20)
+    ledger = Ledger.open(tmp_path / "ledger.db", timeout=200)
     ledger.set_limit("adult", AR, "0.1", 0)
     hook = RESERVE.replace(
         'print("ready", flush=True)',

@@ -225,7 +225,7 @@ assert loops.signed_sums(np.ones((3, 1)), np.array([0, 0, 1]), 1).tolist() == [[
     )
 
     def run() -> None:
-        subprocess.run([sys.executable, "-c", code, harm], env=environment, check=True, timeout=120)
+        subprocess.run([sys.executable, "-c", code, harm], env=environment, check=True, timeout=600)
 
     run()
     if harm == "damaged":
