@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from daskrado.errors import LedgerError, UsageError
 from daskrado.jobs.measure import queries
 from daskrado.jobs.measure.queries import QueriesPipeline, open_queries
+
+from daskrado.errors import LedgerError, UsageError
 from daskrado.ledger.journal import Journal
 from daskrado.ledger.ledger import Ledger
 from daskrado.table.domain import Domain
