@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from daskrado.jobs.measure import queries
-from daskrado.jobs.measure.queries import QueriesPipeline, open_queries
 
+import daskrado.jobs.run
 from daskrado.errors import LedgerError, UsageError
+from daskrado.jobs.queries import QueriesJob, open_queries
 from daskrado.ledger.journal import Journal
 from daskrado.ledger.ledger import Ledger
 from daskrado.table.domain import Domain
@@ -37,8 +37,8 @@ def content(clinic: Clinic) -> dict[str, Any]:
 
 
 @pytest.fixture
-def pipeline(clinic: Clinic) -> QueriesPipeline:
-    return parse(QueriesPipeline, {**content(clinic), "domain": clinic(3000, 3)[1]}, "test")
+def pipeline(clinic: Clinic) -> QueriesJob:
+    return parse(QueriesJob, {**content(clinic), "domain": clinic(3000, 3)[1]}, "test")
 
 
 def states(ledger: Path) -> list[str]:
@@ -47,7 +47,7 @@ def states(ledger: Path) -> list[str]:
 
 def dying(clinic: Clinic, journal: Path, patch: str) -> str:
     return (
-        "import daskrado, daskrado.jobs.measure.queries as queries, daskrado.engines.queries as engines\n"
+        "import daskrado, daskrado.jobs.run as queries, daskrado.engines.queries as engines\n"
         f"def die(*a, **k): os.kill(os.getpid(), signal.SIGKILL)\n{patch}\n"
         f"with daskrado.open_queries({content(clinic)!r}, journal={str(journal)!r}) as engine:\n"
         "    engine.ask({'smoker': True})\n    die()\n"
@@ -65,7 +65,7 @@ def dying(clinic: Clinic, journal: Path, patch: str) -> str:
 )
 def test_a_session_that_was_killed_goes_on_under_its_charge(
     clinic: Clinic,
-    pipeline: QueriesPipeline,
+    pipeline: QueriesJob,
     killed: Callable[[str], None],
     own_ledger: Path,
     tmp_path: Path,
@@ -85,7 +85,7 @@ def test_a_session_that_was_killed_goes_on_under_its_charge(
 
 
 def test_a_session_killed_as_it_drew_the_row_count_is_refused(
-    clinic: Clinic, pipeline: QueriesPipeline, killed: Callable[[str], None], own_ledger: Path, tmp_path: Path
+    clinic: Clinic, pipeline: QueriesJob, killed: Callable[[str], None], own_ledger: Path, tmp_path: Path
 ) -> None:
     killed(dying(clinic, tmp_path / "j", "engines.discrete_laplace = die"))
     with (
@@ -97,13 +97,13 @@ def test_a_session_killed_as_it_drew_the_row_count_is_refused(
 
 
 def test_a_session_that_fails_before_it_draws_leaves_no_charge_and_no_journal(
-    pipeline: QueriesPipeline, own_ledger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pipeline: QueriesJob, own_ledger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise RuntimeError("no rows")
 
     with monkeypatch.context() as patched:
-        patched.setattr(queries, "collect", fail)
+        patched.setattr(daskrado.jobs.run, "collect", fail)
         with pytest.raises(RuntimeError, match="no rows"), open_queries(pipeline, journal=tmp_path / "j"):
             pass
     assert states(own_ledger) == ["void"]
@@ -114,7 +114,7 @@ def test_a_session_that_fails_before_it_draws_leaves_no_charge_and_no_journal(
 
 
 def test_an_error_of_the_user_keeps_the_journal_and_says_where_it_is(
-    pipeline: QueriesPipeline, own_ledger: Path, tmp_path: Path
+    pipeline: QueriesJob, own_ledger: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(ZeroDivisionError) as caught, open_queries(pipeline, journal=tmp_path / "j") as engine:
         raise ZeroDivisionError(engine.ask(SMOKERS).count)
@@ -124,9 +124,7 @@ def test_an_error_of_the_user_keeps_the_journal_and_says_where_it_is(
         assert engine.asked == 1
 
 
-def test_two_sessions_do_not_answer_from_one_journal(
-    pipeline: QueriesPipeline, own_ledger: Path, tmp_path: Path
-) -> None:
+def test_two_sessions_do_not_answer_from_one_journal(pipeline: QueriesJob, own_ledger: Path, tmp_path: Path) -> None:
     with (
         open_queries(pipeline, journal=tmp_path / "j") as engine,
         pytest.raises(UsageError, match="another process is answering from this journal"),
@@ -137,9 +135,7 @@ def test_two_sessions_do_not_answer_from_one_journal(
     assert states(own_ledger) == ["spent"]
 
 
-def test_a_journal_that_cannot_be_used_costs_nothing(
-    pipeline: QueriesPipeline, own_ledger: Path, tmp_path: Path
-) -> None:
+def test_a_journal_that_cannot_be_used_costs_nothing(pipeline: QueriesJob, own_ledger: Path, tmp_path: Path) -> None:
     older = tmp_path / "older"
     older.write_text('{"schema": "daskrado.answers/1", "facts": {"entry": 1}}\n')
     (tmp_path / "home").mkdir()
@@ -151,9 +147,7 @@ def test_a_journal_that_cannot_be_used_costs_nothing(
     assert [path.name for path in (tmp_path / "home").iterdir()] == ["letter.txt"]
 
 
-def test_answers_that_are_gone_are_not_given_again(
-    pipeline: QueriesPipeline, own_ledger: Path, tmp_path: Path
-) -> None:
+def test_answers_that_are_gone_are_not_given_again(pipeline: QueriesJob, own_ledger: Path, tmp_path: Path) -> None:
     with open_queries(pipeline, journal=tmp_path / "j") as engine:
         engine.ask(SMOKERS)
     (tmp_path / "j" / "answers.jsonl").unlink()
@@ -162,4 +156,4 @@ def test_answers_that_are_gone_are_not_given_again(
             open_queries(pipeline, journal=tmp_path / "j").__enter__()
     assert states(own_ledger) == ["spent"]
     with Journal.take(tmp_path / "j") as journal:
-        assert journal.grants == {"measure": 1}
+        assert journal.grants == {"engine": 1}
