@@ -74,7 +74,7 @@ def forecast(mechanism: Answering, teachers: int, agreement: float) -> Forecast:
     logs = gammaln(teachers + 1) - gammaln(votes + 1) - gammaln(teachers - votes + 1)
     chances = np.exp(logs + xlogy(votes, agreement) + xlog1py(teachers - votes, -agreement))
     differences = (2 * votes - teachers).tolist()
-    if mechanism.name == "gaussian":
+    if not mechanism.refuses:
         answered = 1.0
         right = float(chances @ np.array([mechanism.chance(d) for d in differences]))
     else:

@@ -70,6 +70,7 @@ class Answering(ABC):
     """A calibrated way to answer. ``release`` draws noise; everything else is public."""
 
     name: ClassVar[Name]
+    refuses: ClassVar[bool] = True  # False where every query gets an answer, right or wrong
     theorem: str
 
     def __init__(self, terms: Terms) -> None:
@@ -276,6 +277,7 @@ class GaussianVotes(Answering):
     """
 
     name: ClassVar[Name] = "gaussian"
+    refuses: ClassVar[bool] = False
     theorem = "discrete Gaussian noise on votes (Papernot et al. 2018; Canonne, Kamath and Steinke 2020)"
 
     def __init__(self, terms: Terms) -> None:

@@ -123,6 +123,8 @@ class Pipeline:
     output: str
     lake: str = "/lakes/clinic"
     ledger: LedgerConfig = field(default_factory=LedgerConfig)
+    addresses: tuple[tuple[str, ...], ...] = ()
+    common_addresses: tuple[tuple[str, ...], ...] = ()
 
     def model_dump(self, **_: Any) -> dict[str, Any]:
         return {"output": self.output}
