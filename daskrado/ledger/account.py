@@ -206,10 +206,6 @@ class Account(Grants):
             self.journal.remember(kept_folder=str(folder))
         return folder
 
-    def place(self, name: str) -> Path | None:
-        """Where a file of the run's journal lies; None where nothing is kept."""
-        return None if self.journal is None else self.journal.place(name)
-
     @contextlib.contextmanager
     def engine_journal(self, folder: Path, content: Mapping[str, Any]) -> Iterator[Journal]:
         """The journal of an engine that outlives this run, new or as it was left.
