@@ -164,7 +164,8 @@ def _client_of(cluster: Any) -> Iterator[Client]:
         finally:
             client.close()
     finally:
-        cluster.close()
+        with contextlib.suppress(AssertionError):  # distributed joins a worker that it was just starting again
+            cluster.close()
 
 
 @contextlib.contextmanager
@@ -199,7 +200,7 @@ def _settings(config: ClusterConfig) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Workers that come, go and are cut off are told of by our own errors, not by tracebacks of the libraries."""
+    """Silence tracebacks of the libraries; ClusterError reports lost workers."""
     loggers = [logging.getLogger(name) for name in ("distributed", "tornado", "asyncio", *_CHATTY)]
     levels = [logger.level for logger in loggers]
     for logger in loggers:

@@ -235,10 +235,9 @@ class VoteEngine:
         self._lines.append({"error_rate": rate})
         return rate
 
-    def reserve_error_rate(self, epsilon: float) -> None:
-        """Debit the ledger for ``error_rate`` before anything is read."""
-        if self.released_error is None:
-            self._granted("error_rate", PureEvent(epsilon), renew=True)
+    def reserve_error_rate(self, epsilon: float) -> Grant:
+        """Debit the ledger for ``error_rate`` before anything is read; once it is released, the grant that paid for it."""
+        return self._granted("error_rate", PureEvent(epsilon), renew=self.released_error is None)
 
     def _granted(self, role: str, event: Event, *, renew: bool = False) -> Grant:
         """The engine's grant for a role: the one in its journal, checked against the ledger, or a new one.

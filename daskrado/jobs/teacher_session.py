@@ -149,7 +149,7 @@ def session_of(job: TeachersJob, run: Run, teacher: BlackBox | None = None) -> I
         if account.journal is not None:
             account.journal.remember(again=f"{NEXT_ENGINE} and run the pipeline again")
         if job.estimate_epsilon is not None:
-            engine.reserve_error_rate(job.estimate_epsilon)
+            run.grants[ERROR_RATE] = engine.reserve_error_rate(job.estimate_epsilon)
         yield Session(job, run, engine, teacher or job.teachers.learner, stack)
 
 
