@@ -236,7 +236,7 @@ class VoteEngine:
         return rate
 
     def reserve_error_rate(self, epsilon: float) -> Grant:
-        """Debit the ledger for ``error_rate`` before anything is read; once it is released, the grant that paid for it."""
+        """Debit the ledger for ``error_rate`` before anything is read; later, the grant that paid for it."""
         return self._granted("error_rate", PureEvent(epsilon), renew=self.released_error is None)
 
     def _granted(self, role: str, event: Event, *, renew: bool = False) -> Grant:
