@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
+import pkgutil
 import tomllib
+from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+
+import daskrado
 
 ROOT = Path(__file__).parents[1]
 MODULES = sorted(path for folder in ("daskrado", "pipelines") for path in (ROOT / folder).rglob("*.py"))
@@ -30,6 +36,28 @@ def test_no_function_may_have_more_than_15_branches() -> None:
     ignored = [*settings["ignore"], *(rule for rules in settings["per-file-ignores"].values() for rule in rules)]
     assert not [rule for rule in ignored if rule.startswith("C")]
     assert not [str(path) for path in MODULES if "noqa: C90" in path.read_text(encoding="utf-8")]
+
+
+def test_public_methods_are_documented_where_they_are_or_where_they_come_from() -> None:
+    """Ruff's D102 asks again of every method that overrides a documented one; ``help`` looks it up there."""
+    found = list(_methods())
+    assert len(found) > 500
+    assert [name for name, documented in found if not documented] == []
+
+
+def _methods() -> Iterator[tuple[str, bool]]:
+    """The public methods and properties of the package's public classes, and whether help has something to say."""
+    for module in pkgutil.walk_packages(daskrado.__path__, "daskrado."):
+        if module.name.endswith("__main__"):
+            continue
+        for kind in vars(import_module(module.name)).values():
+            if not inspect.isclass(kind) or kind.__module__ != module.name or kind.__name__.startswith("_"):
+                continue
+            for name, member in vars(kind).items():
+                plain = getattr(member, "__func__", None) or getattr(member, "fget", None) or member
+                plain = getattr(plain, "func", plain)  # of a cached property
+                if not name.startswith("_") and inspect.isfunction(plain) and plain.__module__ == module.name:
+                    yield f"{module.name}.{kind.__name__}.{name}", bool(inspect.getdoc(getattr(kind, name)))
 
 
 @pytest.mark.xfail(len(README.splitlines()) > 200, reason="README.md is still to be cut", strict=True)
