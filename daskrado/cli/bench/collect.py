@@ -1,4 +1,4 @@
-"""The measurements behind ``daskrado bench``: ratios within one run, on a lake made for the purpose."""
+"""The measurements behind ``daskrado bench``: ratios within one run, on a lake and workers made for the purpose."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,7 @@ from daskrado.table.encoding import encode_table, needed_columns
 from daskrado.table.lattice import Lattice
 from daskrado.table.yaml_file import parse
 
+T = TypeVar("T")
 RADOS = 1024
 REPEATS = 7
 FILE_ROWS = 250_000
@@ -34,20 +35,28 @@ FILE_ROWS = 250_000
 @contextmanager
 def bench_lake(rows: int, features: int, *, file_rows: int = FILE_ROWS) -> Iterator[tuple[Path, Domain]]:
     """A temporary lake of float columns and a boolean label, from a public seed; see :func:`write_files`."""
-    names = _names(features)
-    domain = parse(
-        Domain,
-        {
-            "label": {"column": "y", "positive": True, "negative": False},
-            "norm_bound": 1.0,
-            "intercept": 0,
-            "columns": {name: {"kind": "numeric", "lower": -4, "upper": 4} for name in names},
-        },
-        "bench",
-    )
+    content = {
+        "label": {"column": "y", "positive": True, "negative": False},
+        "norm_bound": 1.0,
+        "intercept": 0,
+        "columns": {name: {"kind": "numeric", "lower": -4, "upper": 4} for name in _names(features)},
+    }
     with tempfile.TemporaryDirectory(prefix="daskrado-bench-") as folder:
         write_files(Path(folder), rows, features, file_rows)
-        yield Path(folder), domain
+        yield Path(folder), parse(Domain, content, "bench")
+
+
+@contextmanager
+def local_workers(count: int, memory_limit: str = "2GiB") -> Iterator[Any]:
+    """A client of so many worker processes."""
+    with connect(ClusterConfig(kind="local", workers=count, memory_limit=memory_limit)) as client:
+        assert client is not None
+        yield client
+
+
+def worker_peak_mb(client: Any) -> float:
+    """The memory of the largest worker so far."""
+    return float(round(max(client.run(peak_memory_mb).values()), 1))
 
 
 def write_files(folder: Path, rows: int, features: int, file_rows: int = FILE_ROWS, series: int = 0) -> None:
@@ -73,17 +82,12 @@ def collect_figures(rows: int, features: int) -> dict[str, float | int]:
     """
     with bench_lake(rows, features) as (path, domain):
         lake = open_lake(path, domain)
-        lattice = Lattice(domain.norm_bound)
-        statistic = HadamardRados(domain.width, RADOS)
-        with (
-            connect(ClusterConfig(kind="local", workers=2)) as two,
-            connect(ClusterConfig(kind="local", workers=1)) as one,
-        ):
-            assert two is not None
+        lattice, statistic = Lattice(domain.norm_bound), HadamardRados(domain.width, RADOS)
+        with local_workers(2) as two, local_workers(1) as one:
             jobs: list[Callable[[], Any]] = [partial(_scan, client, lake, domain) for client in (two, one)]
             jobs += [partial(collect, statistic, lake, domain, lattice, client=client) for client in (two, one)]
             scan_two, scan_one, collect_two, collect_one = zip(*seconds_in_turns(*jobs), strict=True)
-            peaks = two.run(peak_memory_mb)
+            peak = worker_peak_mb(two)
         scan_seconds, collect_seconds = statistics.median(scan_two), statistics.median(collect_two)
         return {
             "rows": rows,
@@ -95,7 +99,7 @@ def collect_figures(rows: int, features: int) -> dict[str, float | int]:
             "dense_ratio": round(_dense_ratio(lake, domain, lattice), 1),
             "speedup_two_workers": _gain(collect_one, collect_two),
             "scan_speedup_two_workers": _gain(scan_one, scan_two),
-            "worker_peak_mb": round(max(peaks.values()), 1),
+            "worker_peak_mb": peak,
         }
 
 
@@ -108,7 +112,7 @@ def seconds_in_turns(*jobs: Callable[[], Any]) -> list[list[float]]:
     """Wall seconds of some jobs run in turns, round by round, so that all see the same state of the machine."""
     for job in jobs:
         job()
-    return [[_timed(job) for job in jobs] for _ in range(REPEATS)]
+    return [[timed(job)[0] for job in jobs] for _ in range(REPEATS)]
 
 
 def _gain(one: Sequence[float], other: Sequence[float]) -> float:
@@ -116,16 +120,16 @@ def _gain(one: Sequence[float], other: Sequence[float]) -> float:
     return round(statistics.median(a / b for a, b in zip(one, other, strict=True)), 3)
 
 
-def _timed(work: Callable[[], Any]) -> float:
+def timed(work: Callable[[], T]) -> tuple[float, T]:
+    """Wall seconds, and what came of them."""
     start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
+    found = work()
+    return time.perf_counter() - start, found
 
 
 def _scan(client: Any, lake: Lake, domain: Domain) -> int:
     """A bare Arrow read of the same columns by the same workers."""
-    columns = needed_columns(domain)
-    futures = client.map(_scan_task, lake.partitions, columns=columns, pure=False)
+    futures = client.map(_scan_task, lake.partitions, columns=needed_columns(domain), pure=False)
     return int(sum(client.gather(futures)))
 
 
@@ -159,8 +163,7 @@ def _dense_ratio(lake: Lake, domain: Domain, lattice: Lattice) -> float:
     ]
 
     def cpu(statistic: Statistic, repeats: int) -> float:
-        for block in rows[:1]:
-            statistic.partial(block)
+        statistic.partial(rows[0])
         start = time.process_time()
         for _ in range(repeats):
             for block in rows:

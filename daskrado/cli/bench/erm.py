@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from daskrado.cli.bench.collect import bench_lake, peak_memory_mb
-from daskrado.cluster import ClusterConfig, connect
+from daskrado.cli.bench.collect import bench_lake, local_workers, timed, worker_peak_mb
 from daskrado.errors import UsageError
 from daskrado.lake.collect import open_passes
 from daskrado.lake.scan import Lake, open_lake
@@ -29,20 +28,13 @@ def erm_figures(rows: int, features: int) -> dict[str, float | int]:
         raise UsageError("bench erm compares with scikit-learn: install scikit-learn") from error
     with bench_lake(rows, features) as (path, domain):
         lake = open_lake(path, domain)
-        with connect(ClusterConfig(kind="local", workers=2)) as client:
+        with local_workers(2) as client:
             _fit(lake, domain, client, None)  # workers import what they need
-            start = time.perf_counter()
-            found = _fit(lake, domain, client, None)
-            seconds = time.perf_counter() - start
-        with connect(ClusterConfig(kind="local", workers=2)) as client:
-            assert client is not None
-            capped = _fit(lake, domain, client, 0)
-            peak = max(client.run(peak_memory_mb).values())
-        x, y = _rows(lake, domain)
-        start = time.perf_counter()
-        peer = LogisticRegression(C=1.0, fit_intercept=False, tol=GRADIENT, max_iter=1000).fit(x, y)
-        theirs = time.perf_counter() - start
-        gap = float(np.abs(found.weights - peer.coef_[0]).max())
+            seconds, found = timed(partial(_fit, lake, domain, client, None))
+        with local_workers(2) as client:
+            capped, peak = _fit(lake, domain, client, 0), worker_peak_mb(client)
+        peer = LogisticRegression(C=1.0, fit_intercept=False, tol=GRADIENT, max_iter=1000)
+        theirs, _ = timed(partial(peer.fit, *_rows(lake, domain)))
         return {
             "rows": rows,
             "features": features,
@@ -51,9 +43,9 @@ def erm_figures(rows: int, features: int) -> dict[str, float | int]:
             "gradient": found.gradient,
             "sklearn_seconds": round(theirs, 3),
             "ratio_to_sklearn": round(seconds / theirs, 3),
-            "largest_gap_to_sklearn": gap,
+            "largest_gap_to_sklearn": float(np.abs(found.weights - peer.coef_[0]).max()),
             "capped_passes": capped.passes,
-            "capped_peak_mb": round(peak, 1),
+            "capped_peak_mb": peak,
             "ratio_to_memory": round(peak * 1e6 / lake.size, 3),
         }
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import time
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from daskrado.cli.bench.collect import FILE_ROWS, RADOS, bench_lake, peak_memory_mb, write_files
-from daskrado.cluster import ClusterConfig, connect
+from daskrado.cli.bench.collect import FILE_ROWS, RADOS, bench_lake, local_workers, timed, worker_peak_mb, write_files
 from daskrado.errors import UsageError
 from daskrado.lake.collect import collect
 from daskrado.lake.scan import open_lake
@@ -45,13 +44,10 @@ def memory_figures(
                 parts = lake.partitions * scale
                 lake = replace(lake, partitions=parts, rows=lake.rows * scale, size=lake.size * scale)
             lattice, statistic = Lattice(domain.norm_bound), HadamardRados(domain.width, RADOS)
-            local = ClusterConfig(kind="local", workers=workers, memory_limit=memory_limit)
-            with connect(local) as client:
-                assert client is not None
-                start = time.perf_counter()
-                collect(statistic, lake, domain, lattice, client=client)
-                seconds[f"{scale}x"] = round(time.perf_counter() - start, 2)
-                peaks[f"{scale}x"] = round(max(client.run(peak_memory_mb).values()), 1)
+            with local_workers(workers, memory_limit) as client:
+                took, _ = timed(partial(collect, statistic, lake, domain, lattice, client=client))
+                peaks[f"{scale}x"] = worker_peak_mb(client)
+            seconds[f"{scale}x"] = round(took, 2)
             sizes[f"{scale}x"] = round(lake.size / 1e6, 1)
             files[f"{scale}x"] = len(lake.partitions)
     return {

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import time
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from daskrado.cli.bench.collect import median_seconds
+from daskrado.cli.bench.collect import median_seconds, timed
 from daskrado.learners import RadoBoost
 
 Matrix = NDArray[np.float64]
@@ -20,9 +20,7 @@ def boost_figures(rounds: int, rados: int, features: int) -> dict[str, float | i
     matrix = draw.normal(size=(rados, features)) * draw.uniform(0.1, 10, features) + draw.normal(size=features)
     learner = RadoBoost(rounds=rounds, keep="last")
     seconds = median_seconds(lambda: learner.learn(matrix))
-    start = time.perf_counter()
-    naive = naive_radoboost(matrix, rounds)
-    naive_seconds = time.perf_counter() - start
+    naive_seconds, naive = timed(partial(naive_radoboost, matrix, rounds))
     fast, _ = learner.learn(matrix)
     return {
         "rounds": rounds,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
+from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from daskrado.cli.bench.collect import FILE_ROWS, bench_lake, peak_memory_mb
-from daskrado.cluster import ClusterConfig, connect
+from daskrado.cli.bench.collect import FILE_ROWS, bench_lake, local_workers, timed, worker_peak_mb
 from daskrado.errors import UsageError
 from daskrado.lake.ensemble import train
 from daskrado.lake.scan import open_lake
@@ -37,16 +37,12 @@ def teachers_figures(
             factory = make(BlackBox, ("daskrado.learners",), learner)
             course = Course(domain, (False, True), Sharding(teachers, by_id=False), factory)
             queries = np.random.Generator(np.random.Philox(key=[17, 0])).uniform(-1, 1, (QUERIES, domain.width))
-            with connect(ClusterConfig(kind="local", workers=workers)) as client:
-                assert client is not None
-                start = time.perf_counter()
-                with train(course, lake, client=client) as ensemble:
-                    trained[name] = round(time.perf_counter() - start, 2)
-                    start = time.perf_counter()
-                    votes = ensemble.votes(queries).counts
-                    voted[name] = round(time.perf_counter() - start, 2)
-                    assert (votes.sum(axis=1) == teachers).all()
-                    peaks[name] = round(max(client.run(peak_memory_mb).values()), 1)
+            with local_workers(workers) as client, ExitStack() as stack:
+                taught, ensemble = timed(partial(stack.enter_context, train(course, lake, client=client)))
+                asked, votes = timed(partial(ensemble.votes, queries))
+                assert (votes.counts.sum(axis=1) == teachers).all()
+                peaks[name] = worker_peak_mb(client)
+            trained[name], voted[name] = round(taught, 2), round(asked, 2)
     return {
         "rows": rows,
         "features": features,

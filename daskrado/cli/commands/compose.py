@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import click
 
-from daskrado.cli.commands.shared import open_ledger, with_ledger
+from daskrado.cli.commands.shared import open_ledger
+from daskrado.cli.commands.signature import AsJson, LedgerPath, Lines, command
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,32 +18,23 @@ if TYPE_CHECKING:
     from daskrado.ledger.odometer import Odometer
 
 
-@click.command()
-@click.option(
-    "--release",
-    "releases",
-    multiple=True,
-    help="One release of a round: 0.1, or 0.1,1e-8 with a delta, or rho=0.01, or mu=0.1; x20 repeats it (repeatable)",
-)
-@click.option("--count", type=int, default=None, help="Number of rounds.  [default: 100, or 1 for a ledger]")
-@click.option("--delta", default="1e-6", show_default=True)
-@click.option("--rows-per-person", type=int, default=1, show_default=True, help="Group privacy.")
-@click.option("--dataset", default=None, help="Take the charges of this data set in the ledger as one round.")
-@click.option("--relation", default=None, help="Only charges under this relation.")
-@with_ledger
-@click.option("--plot", type=click.Path(path_type=Path), default=None, help="Write the curves as an SVG file.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout and nothing else.")
+@command()
 def compose(
-    releases: tuple[str, ...],
-    count: int | None,
-    delta: str,
-    rows_per_person: int,
-    dataset: str | None,
-    relation: str | None,
-    ledger: Path | None,
-    plot: Path | None,
-    as_json: bool,
-) -> None:
+    *,
+    releases: Annotated[
+        tuple[str, ...],
+        "--release",
+        "One release of a round: 0.1, or 0.1,1e-8 with a delta, or rho=0.01, or mu=0.1; x20 repeats it (repeatable)",
+    ] = (),
+    count: Annotated[int | None, "Number of rounds.  [default: 100, or 1 for a ledger]"] = None,
+    delta: str = "1e-6",
+    rows_per_person: Annotated[int, "Group privacy."] = 1,
+    dataset: Annotated[str | None, "Take the charges of this data set in the ledger as one round."] = None,
+    relation: Annotated[str | None, "Only charges under this relation."] = None,
+    ledger: LedgerPath = None,
+    plot: Annotated[Path | None, "Write the curves as an SVG file."] = None,
+    as_json: AsJson = False,
+) -> Lines:
     """Print epsilon against the number of releases, by every composition theorem; the smallest is what counts."""
     from daskrado.ledger.odometer import charged_events, odometer, odometer_lines, read_release
     from daskrado.table.yaml_file import write_text
@@ -62,12 +54,8 @@ def compose(
     if as_json:
         best = [{"epsilon": float(b.epsilon), "method": b.method} for b in found.best]
         finite = {n: [v if v < float("inf") else None for v in values] for n, values in found.theorems.items()}
-        click.echo(json.dumps({"delta": found.delta, "counts": found.counts, "theorems": finite, "best": best}))
-    else:
-        for line in odometer_lines(found):
-            click.echo(line)
-        if plot is not None:
-            click.echo(f"{plot}: the curves")
+        return json.dumps({"delta": found.delta, "counts": found.counts, "theorems": finite, "best": best})
+    return (*odometer_lines(found), *(() if plot is None else (f"{plot}: the curves",)))
 
 
 def _plot(found: Odometer) -> str:

@@ -3,41 +3,35 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from typing import Annotated
 
 import click
 
-from daskrado.cli.commands.shared import open_ledger, with_ledger
+from daskrado.cli.commands.shared import open_ledger
+from daskrado.cli.commands.signature import LedgerPath, Lines, command
+
+ledger = click.Group("ledger", help="Budgets: limits set by owners, what was spent, what is left.")
 
 
-@click.group()
-def ledger() -> None:
-    """Budgets: limits set by owners, what was spent, what is left."""
-
-
-@ledger.command("show")
-@with_ledger
-@click.option("--json", "as_json", is_flag=True, help="Every entry, as JSON.")
-def ledger_show(ledger: Path | None, as_json: bool) -> None:
+@command(ledger)
+def show(*, ledger: LedgerPath = None, as_json: Annotated[bool, "--json", "Every entry, as JSON."] = False) -> Lines:
     """Show limits, spending and what is left, for each data set and relation."""
     from daskrado.ledger.show import ledger_lines
 
     with open_ledger(ledger, create=False) as opened:
-        if as_json:
-            click.echo(json.dumps(opened.to_json(), indent=2))
-        else:
-            for line in ledger_lines(opened):
-                click.echo(line)
+        return json.dumps(opened.to_json(), indent=2) if as_json else [*ledger_lines(opened)]
 
 
-@ledger.command("limit")
-@click.argument("dataset")
-@click.option("--relation", required=True)
-@click.option("--epsilon", required=True, help="The most that may ever be spent.")
-@click.option("--delta", default="0", show_default=True)
-@with_ledger
-def ledger_limit(dataset: str, relation: str, epsilon: str, delta: str, ledger: Path | None) -> None:
+@command(ledger)
+def limit(
+    dataset: str,
+    *,
+    relation: str,
+    epsilon: Annotated[str, "The most that may ever be spent."],
+    delta: str = "0",
+    ledger: LedgerPath = None,
+) -> Lines:
     """Set the limit of a data set under a relation; its owner's decision."""
     with open_ledger(ledger, create=True) as opened:
         opened.set_limit(dataset, relation, epsilon, delta)
-        click.echo(f"{opened.path}: {dataset} under {relation} may spend epsilon {epsilon}, delta {delta}")
+        return f"{opened.path}: {dataset} under {relation} may spend epsilon {epsilon}, delta {delta}"

@@ -1,38 +1,14 @@
-"""Options and the progress bar that several commands share."""
+"""What several commands share: the ledger that they mean, and the progress bar."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import click
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from daskrado.ledger.ledger import Ledger
-
-_cluster_options: list[Callable[[Any], Any]] = [
-    click.option("--workers", type=int, default=None, help="Local worker processes; 0 stays in this process."),
-    click.option("--cluster", default=None, help="A cluster YAML file or a scheduler address."),
-]
-
-
-def with_cluster(command: Any) -> Any:
-    """Add --workers and --cluster."""
-    for option in reversed(_cluster_options):
-        command = option(command)
-    return command
-
-
-def with_ledger(command: Any) -> Any:
-    """Add --ledger."""
-    return click.option(
-        "--ledger",
-        type=click.Path(path_type=Path),
-        default=None,
-        help="Ledger file (default: DASKRADO_LEDGER, or ~/.daskrado).",
-    )(command)
 
 
 def open_ledger(path: Path | None, *, create: bool) -> Ledger:

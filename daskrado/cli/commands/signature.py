@@ -1,0 +1,98 @@
+"""Commands from function signatures: a parameter is written once, with its type, its default and what help says.
+
+Positional parameters are the command's arguments, keyword-only ones its options. What stands beside a type in
+``Annotated`` is a spelling if it begins with ``--`` (with a placeholder after a space, if there is one), a narrower
+type if it is one of click's, else the help. What a command returns or yields is printed line by line.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from inspect import Parameter, signature
+from pathlib import Path
+from types import NoneType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+import click
+
+if TYPE_CHECKING:
+    from daskrado.cluster import ClusterConfig
+
+Lines = str | Iterable[str]
+_CLUSTER = object()  # marks the parameter that two options together make
+
+if TYPE_CHECKING:
+    OnCluster = ClusterConfig | None
+else:
+    OnCluster = Annotated[Any, _CLUSTER]
+AsJson = Annotated[bool, "--json", "One JSON object on stdout and nothing else."]
+Count = Annotated[int, click.IntRange(1)]
+LedgerPath = Annotated[Path | None, "Ledger file (default: DASKRADO_LEDGER, or ~/.daskrado)."]
+
+
+def command(group: click.Group | None = None, name: str | None = None) -> Callable[[Callable[..., Lines]], Any]:
+    """A click command of a function, in a group if there is one; its docstring is the help."""
+
+    def made(function: Callable[..., Lines]) -> Any:
+        @functools.wraps(function)
+        def printed(**given: Any) -> None:
+            if "workers" in given and "cluster" in given:
+                given["cluster"] = _on_cluster(given.pop("workers"), given["cluster"])
+            found = function(**given)
+            for line in (found,) if isinstance(found, str) else found:
+                click.echo(line)
+
+        hints = get_type_hints(function, include_extras=True)
+        parts = [part for p in signature(function).parameters.values() for part in _parts(p, hints[p.name])]
+        made = click.Command(name or function.__name__, callback=printed, params=parts, help=function.__doc__)
+        if group is not None:
+            group.add_command(made)
+        return made
+
+    return made
+
+
+def _parts(parameter: Parameter, hint: Any) -> list[click.Parameter]:
+    """The argument or option of a parameter."""
+    hint, *beside = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+    if _CLUSTER in beside:
+        return [
+            click.Option(["--workers"], type=int, help="Local worker processes; 0 stays in this process."),
+            click.Option(["--cluster"], help="A cluster YAML file or a scheduler address."),
+        ]
+    required, several = parameter.default is Parameter.empty, get_origin(hint) is tuple
+    kind = next((item for item in beside if isinstance(item, click.ParamType)), None) or _click_type(hint)
+    if parameter.kind is not Parameter.KEYWORD_ONLY:
+        return [click.Argument([parameter.name], type=kind, nargs=-1 if several else 1, required=required)]
+    words = [item for item in beside if isinstance(item, str)]
+    spellings = [word for word in words if word.startswith("--")] or [f"--{parameter.name.replace('_', '-')}"]
+    shown = parameter.default not in (None, False, ())
+    default = {} if required else {"default": parameter.default, "show_default": shown}
+    return [
+        click.Option(
+            [word.partition(" ")[0] for word in spellings] + [parameter.name],
+            type=None if hint is bool else kind,
+            is_flag=hint is bool or None,  # False would let an option go without its value
+            multiple=several,
+            required=required,
+            metavar=spellings[0].partition(" ")[2] or None,
+            help=next((word for word in words if not word.startswith("--")), None),
+            **default,
+        )
+    ]
+
+
+def _click_type(hint: Any) -> Any:
+    """Of ``X | None`` and of a tuple the type of one value."""
+    if get_origin(hint) is Literal:
+        return click.Choice(get_args(hint))
+    inner = next((part for part in get_args(hint) if part not in (NoneType, ...)), hint)
+    return click.Path(path_type=Path) if inner is Path else inner
+
+
+def _on_cluster(workers: int | None, cluster: str | None) -> ClusterConfig | None:
+    """The workers that the options name; None where others decide."""
+    from daskrado.cluster import cluster_config
+
+    return None if workers is None and cluster is None else cluster_config(workers, cluster)
