@@ -21,6 +21,7 @@ from daskrado.jobs.result import Result
 from daskrado.jobs.run import Run
 from daskrado.lake.collect import Progress
 from daskrado.lake.scan import Lake, open_lake
+from daskrado.lake.snapshots import table_address, table_keys
 from daskrado.ledger.account import Account
 from daskrado.ledger.config import LedgerConfig
 from daskrado.ledger.opening import open_account
@@ -72,7 +73,12 @@ class Job(Frozen):
     @field_validator("lake")
     @classmethod
     def _check_lake(cls, value: Any) -> Any:
-        """Refuse what cannot be a lake's address, list of addresses or frame."""
+        """Refuse what cannot be a lake's address, list of addresses, table or frame."""
+        if isinstance(value, dict) and value:
+            try:
+                return table_keys(*table_address(value))
+            except UsageError as error:
+                raise ValueError(str(error).removeprefix("lake: ")) from error
         address = isinstance(value, str | Path) and str(value)
         parts = value if isinstance(value, list | tuple) else ()
         listed = parts and all(isinstance(part, str | Path) and str(part) for part in parts)

@@ -49,7 +49,14 @@ def load_job(source: Job | Mapping[str, Any] | str | Path, changes: Mapping[str,
         raise UsageError(f"{where}: kind {shown(kind)} is unknown; allowed: {', '.join(allowed)}")
     notes: list[str] = []
     if isinstance(source, str | Path):
-        for address in (("lake",), ("domain",), *chosen.common_addresses, *chosen.addresses):
+        for address in (
+            ("lake",),
+            ("lake", "delta"),
+            ("lake", "iceberg"),
+            ("domain",),
+            *chosen.common_addresses,
+            *chosen.addresses,
+        ):
             _resolve(content, address, Path(source).parent, notes)
     job = parse(chosen, content, where)
     job._notes = tuple(notes)
@@ -92,6 +99,8 @@ def _resolve(content: dict[str, Any], address: Address, folder: Path, notes: lis
         holder[key] = dict(holder[key])
         holder = holder[key]
     value = holder.get(address[-1]) if isinstance(holder, dict) else None
+    if address == ("lake", "iceberg") and "/" not in str(value):
+        return  # CATALOG.TABLE
     if isinstance(value, str) and address == ("ledger", "path"):
         holder[address[-1]] = _ledger_beside(value, folder)
     elif isinstance(value, str):

@@ -30,7 +30,8 @@ def publish(run: Run, outcome: Outcome, *, write: bool) -> Result:
     check_claim(run, outcome)
     budget = tuple(run.budgets())
     rows = run.rows
-    facts = plain_json({"rows": rows, **outcome.facts} if job.rows_public else dict(outcome.facts))
+    known = ({"rows": rows} if job.rows_public else {}) | ({"table": run.table} if run.table else {})
+    facts = plain_json({**known, **outcome.facts})
     # How long a pass takes tells how many rows there are.
     seconds = dict(run.clock.seconds) if rows is not None else {}
     names: list[str] = []

@@ -53,6 +53,8 @@ class Run:
             lake = self.job.scan()
         self.account.same_lake(self.job.lake, lake)
         self.account.remember_rows(lake.rows if self.job.rows_public else None)
+        if lake.table is not None:
+            self.account.remember_table(lake.table)
         return lake
 
     @property
@@ -61,6 +63,12 @@ class Run:
         if not self.job.rows_public:
             return None
         return self.lake.rows if "lake" in self.__dict__ else self.account.known_rows
+
+    @property
+    def table(self) -> dict[str, Any] | None:
+        """Which version of which table was read, where the lake is one."""
+        known = "lake" in self.__dict__ and self.lake.table
+        return known.facts if known else self.account.known_table
 
     def reserve(self) -> None:
         """Debit the ledger for every charge, before a row is read."""

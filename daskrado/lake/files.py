@@ -5,15 +5,19 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import unquote, urlsplit
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from pyarrow import fs as pafs
 
 from daskrado.errors import DataError, UsageError
+from daskrado.lake.snapshots import FORMS, TableFile, TableVersion, gone, table_address, table_in
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 INCOMPLETE = "_incomplete"  # lies in a lake that is being written where folders cannot be renamed
@@ -29,6 +33,8 @@ class LakeFile:
     size: int
     modified: int
     hive: tuple[tuple[str, str | None], ...]
+    table: TableVersion | None = None  # of which it is a file
+    deleted: NDArray[np.int64] | None = None  # positions of rows that the table has deleted
 
 
 def find_files(source: Any) -> list[LakeFile]:
@@ -37,11 +43,18 @@ def find_files(source: Any) -> list[LakeFile]:
     Folders such as ``site=north`` are columns if they lie below the address: below a folder, below the part of a glob
     before its first mark (``lake/site=*/*.parquet``, not ``lake/site=north/*.parquet``), or below what all items of a
     list have in common. What lies above says where a copy is kept, and nothing of its rows.
+
+    A Delta or Iceberg table, named by its keys or by its folder, is the files of one version of it; a part of its
+    folder is refused, since it holds files of other versions too.
     """
+    if isinstance(source, Mapping):
+        return _table_files(*table_address(source))
     if isinstance(source, list | tuple):
         if not source:
             raise UsageError("the list of lake files is empty")
         found = [_find(item) for item in source]
+        if any(file.table is not None for _, files in found for file in files):
+            raise UsageError("a list of lake files holds a Delta or Iceberg table; name one table, alone")
         base = _common([base for base, _ in found])
         files = [
             replace(file, name=file.path, hive=_hive(os.path.relpath(file.path, base)))
@@ -57,24 +70,23 @@ def _find(source: Any) -> tuple[str, list[LakeFile]]:
     if not isinstance(source, str | os.PathLike):  # its type only: it may hold rows
         raise UsageError(f"a lake's address must be text, got {type(source).__name__}")
     address = os.fspath(source)
-    if "\0" in address:
-        raise UsageError(f"a lake's address must not hold a zero byte, got {address!r}")
-    if "://" in address:
-        filesystem, path = remote(address)
-    else:
-        filesystem, path = pafs.LocalFileSystem(), str(Path(address).absolute())
-    try:
-        info = filesystem.get_file_info(path)
-    except (OSError, pa.ArrowException) as error:
-        raise DataError(f"{shown(address)}: cannot be reached ({first_line(error)})") from error
+    filesystem, path, info = _reached(address)
     if info.type == pafs.FileType.NotFound and any(mark in path for mark in "*?["):
         base, infos = _glob(filesystem, path)
+        _check_outside(filesystem, base, address)
     elif info.type == pafs.FileType.NotFound:
         raise DataError(f"{shown(address)}: no such file or directory")
     elif info.type == pafs.FileType.File:
         base, infos = os.path.dirname(path), [info]
+        _check_outside(filesystem, base, address)
     else:
         base, infos = path, _below(filesystem, path)
+        if (table := table_in(path, (i.path for i in infos))) is not None:
+            form, folder = table
+            if folder != path or form not in FORMS:
+                _refuse_table(form, folder, address)
+            return base, _table_files(form, address, None)
+        _check_outside(filesystem, os.path.dirname(path), address)
         if any(i.base_name == INCOMPLETE for i in infos):
             raise DataError(f"{shown(address)}: is being written, or its writer was cut off (it holds {INCOMPLETE})")
         infos = [i for i in infos if _is_data(filesystem, os.path.relpath(i.path, path), i)]
@@ -88,6 +100,95 @@ def _find(source: Any) -> tuple[str, list[LakeFile]]:
         for name, i in sorted((os.path.relpath(i.path, base), i) for i in infos)
     ]
     return base, files
+
+
+def _reached(address: str) -> tuple[pafs.FileSystem, str, pafs.FileInfo]:
+    """The filesystem of an address, the path on it, and what is there."""
+    if "\0" in address:
+        raise UsageError(f"a lake's address must not hold a zero byte, got {address!r}")
+    if "://" in address:
+        filesystem, path = remote(address)
+    else:
+        filesystem, path = pafs.LocalFileSystem(), str(Path(address).absolute())
+    try:
+        return filesystem, path, filesystem.get_file_info(path)
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(f"{shown(address)}: cannot be reached ({first_line(error)})") from error
+
+
+def _table_files(form: str, address: str, version: int | None) -> list[LakeFile]:
+    """The files of one version of a table, each with what the table says of it."""
+    found, files = _delta(address, version) if form == "delta" else _iceberg(address, version)
+    if not files:
+        raise DataError(f"{shown(address)}: {FORMS[form]} {found.version} of the table has zero rows")
+    places = [_place(address, file.path) for file in files]
+    filesystem = places[0][0]
+    infos = filesystem.get_file_info([path for _, path in places])
+    lost = next((info.path for info in infos if info.type != pafs.FileType.File), None)
+    if lost is not None:
+        raise gone(shown(address), form, found.version, lost)
+    base = os.path.commonpath([os.path.dirname(info.path) for info in infos])
+    return [
+        LakeFile(
+            os.path.relpath(i.path, base), i.path, filesystem, i.size, i.mtime_ns or 0, f.values, found, f.deleted
+        )
+        for i, f in zip(infos, files, strict=True)
+    ]
+
+
+def _delta(address: str, version: int | None) -> tuple[TableVersion, list[TableFile]]:
+    from daskrado.lake.delta_table import delta_files
+
+    _, path, info = _reached(address)
+    if info.type != pafs.FileType.Directory:
+        raise DataError(f"{shown(address)}: no such Delta table")
+    return delta_files(address, path, version, shown(address))
+
+
+def _iceberg(address: str, snapshot: int | None) -> tuple[TableVersion, list[TableFile]]:
+    from daskrado.lake.iceberg_table import iceberg_files
+
+    if "/" not in address and not os.path.exists(address):
+        return iceberg_files(address, None, snapshot, address)
+    filesystem, path, info = _reached(address)
+    if info.type == pafs.FileType.Directory:
+        listed = filesystem.get_file_info(pafs.FileSelector(f"{path}/metadata", allow_not_found=True))
+        metadata = [i.path for i in listed if i.path.endswith(".metadata.json")]
+    else:
+        metadata = [path]
+    if info.type == pafs.FileType.NotFound or not metadata:
+        raise DataError(f"{shown(address)}: no such Iceberg table")
+    scheme = f"{address.partition('://')[0]}://" if "://" in address else ""
+    return iceberg_files(address, [f"{scheme}{name}" for name in metadata], snapshot, shown(address))
+
+
+def _place(address: str, path: str) -> tuple[pafs.FileSystem, str]:
+    """Where a table's file lies: on the filesystem of the table's own address, unless it names another."""
+    if "://" in path and not (path.startswith("file://") and "://" not in address):
+        return remote(path)
+    local = path.removeprefix("file://")
+    return (remote(address)[0] if "://" in address else pafs.LocalFileSystem()), local
+
+
+def _check_outside(filesystem: pafs.FileSystem, folder: str, address: str) -> None:
+    """Refuse a part of a table's folder: among its files are those of other versions."""
+    while folder not in ("", "/", "."):
+        marks = [f"{folder}/_delta_log", f"{folder}/.hoodie", f"{folder}/metadata"]
+        there = [i.path for i in filesystem.get_file_info(marks) if i.type == pafs.FileType.Directory]
+        for mark in there:
+            listed = filesystem.get_file_info(pafs.FileSelector(mark, allow_not_found=True))
+            if (table := table_in(folder, (i.path for i in listed))) is not None:
+                _refuse_table(*table, address)
+        folder = os.path.dirname(folder)
+
+
+def _refuse_table(form: str, folder: str, address: str) -> NoReturn:
+    if form not in FORMS:
+        raise UsageError(f"{shown(address)}: {folder} is a Hudi table, which is not read here; export it as Parquet")
+    raise UsageError(
+        f"{shown(address)}: reads a part of the {form.title()} table {folder}, with files of its other versions; "
+        f"name the table: {{{form}: {folder}}}"
+    )
 
 
 def _common(folders: list[str]) -> str:

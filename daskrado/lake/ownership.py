@@ -8,12 +8,14 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from daskrado.lake.snapshots import table_address
 
 MANIFEST = "_manifest.json"
 LAKE_SCHEMA = "daskrado.lake/1"
@@ -131,3 +133,5 @@ def _flat(sources: Iterable[Any]) -> Iterator[str]:
             yield os.fspath(source)
         elif isinstance(source, list | tuple):
             yield from _flat(source)
+        elif isinstance(source, Mapping):
+            yield table_address(source)[1]

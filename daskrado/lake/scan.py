@@ -10,14 +10,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 from pyarrow import fs as pafs
 
 from daskrado.errors import DataError, UsageError
 from daskrado.lake.files import LakeFile, find_files, first_line
 from daskrado.lake.fingerprint import ColumnFacts, fingerprint
 from daskrado.lake.folder_values import Reader, as_text, folder_readers
+from daskrado.lake.snapshots import TableVersion, table_address
 from daskrado.table.domain import Domain
 from daskrado.table.encoding import needed_columns, type_problem
 
@@ -38,6 +41,9 @@ class ParquetPartition:
     modified: int
     hive: tuple[tuple[str, Any], ...] = ()
     hive_types: dict[str, pa.DataType] = field(default_factory=dict, hash=False)
+    places: tuple[tuple[str, str | None], ...] | None = None  # a table's columns by their names in the file
+    absent: dict[str, pa.DataType] = field(default_factory=dict, hash=False)  # of the table and not of the file
+    deleted: tuple[tuple[int, bytes], ...] = ()  # by row group, packed bits: 1 for a row that the table deleted
 
     @property
     def identity(self) -> str:
@@ -47,13 +53,15 @@ class ParquetPartition:
     @property
     def version(self) -> str:
         """The same, wherever the lake's own folder is."""
-        return f"{self.name}\0{self.size}\0{self.modified}\0{self.row_groups}"
+        text = f"{self.name}\0{self.size}\0{self.modified}\0{self.row_groups}"
+        return f"{text}\0{self.places}\0{self.deleted}" if self.places is not None else text
 
     def tables(self, columns: Sequence[str]) -> Iterator[tuple[int, pa.Table]]:
         """Yield (row group, table) with the wanted columns; a file changed since the scan is a DataError."""
         self._check_unchanged()
-        hive = dict(self.hive)
-        stored = [name for name in columns if name not in hive]
+        hive, names = dict(self.hive), dict(self.places or ())
+        wanted = [name for name in columns if name not in hive and name not in self.absent]
+        stored, deleted = [names.get(name) or name for name in wanted], dict(self.deleted)
         try:
             with self.filesystem.open_input_file(self.path) as source:
                 file = pq.ParquetFile(
@@ -64,16 +72,32 @@ class ParquetPartition:
                 )
                 for group in self.row_groups:
                     table = file.read_row_group(group, columns=stored, use_threads=False)
+                    if self.places is not None:
+                        table = self._as_the_table_has_it(table, wanted, stored, deleted.get(group))
                     for name, value in self.hive:
                         if name in columns:
                             scalar = pa.scalar(value, self.hive_types[name])
                             table = table.append_column(name, pa.repeat(scalar, table.num_rows))
+                    for name in [name for name in columns if name in self.absent]:
+                        table = table.append_column(name, pa.nulls(table.num_rows, self.absent[name]))
                     yield group, table
                     del table  # before the next one is read
         except (pa.ArrowException, OSError) as error:
             self._check_unchanged()
             raise DataError(f"{self.path}: cannot be read as Parquet ({first_line(error)})") from error
         self._check_unchanged()  # what was overwritten while it was read may be half old, half new
+
+    @staticmethod
+    def _as_the_table_has_it(
+        table: pa.Table, wanted: list[str], stored: list[str], deleted: bytes | None
+    ) -> pa.Table:
+        """A row group under the names of the table's columns, without the rows that the table deleted."""
+        rows = table.num_rows
+        table = table.select(stored).rename_columns(wanted)
+        if deleted is None:
+            return table
+        kept = ~np.unpackbits(np.frombuffer(deleted, dtype=np.uint8), count=rows).astype(bool)
+        return table.filter(pa.array(kept))
 
     def _check_unchanged(self) -> None:
         try:
@@ -96,6 +120,7 @@ class Lake:
     size: int
     fingerprint: str
     schema: pa.Schema
+    table: TableVersion | None = None  # where the lake is one version of a table
 
     def __repr__(self) -> str:
         return f"<Lake of {len(self.partitions)} partitions>"
@@ -130,7 +155,7 @@ def open_lake(
     understands, a pandas DataFrame or a Dask DataFrame. Raises a DataError that names the file and the column for
     anything that can be seen without reading rows.
     """
-    if not isinstance(source, str | os.PathLike | list | tuple):
+    if not isinstance(source, str | os.PathLike | list | tuple | Mapping):
         from daskrado.lake.frames import open_frame
 
         return open_frame(source, domain, label=label, ids=ids)
@@ -151,6 +176,7 @@ def open_lake(
         size=sum(footer.file.size for footer in footers),
         fingerprint=fingerprint(rows, [f.facts for f in footers], {name for f in footers for name, _ in f.file.hive}),
         schema=footers[0].schema,
+        table=files[0].table,
     )
 
 
@@ -189,10 +215,12 @@ class Footer:
     group_bytes: tuple[int, ...]
     facts: dict[str, ColumnFacts]
     hive: tuple[tuple[str, Any], ...] = ()
+    places: tuple[tuple[str, str | None], ...] | None = None
+    deleted: tuple[tuple[int, bytes], ...] = ()
 
     @property
     def rows(self) -> int:
-        """Rows in the file."""
+        """Rows in the file, without deleted ones."""
         return sum(self.group_rows)
 
     def partitions(self) -> list[ParquetPartition]:
@@ -215,6 +243,9 @@ class Footer:
             modified=self.file.modified,
             hive=self.hive,
             hive_types={name: self.schema.field(name).type for name, _ in self.hive},
+            places=self.places,
+            absent={name: self.schema.field(name).type for name, stored in self.places or () if stored is None},
+            deleted=self.deleted,
         )
         return [
             make(name=self.file.name, row_groups=tuple(batch), rows=sum(self.group_rows[g] for g in batch))
@@ -253,6 +284,12 @@ def _read_footer(readers: Mapping[str, Reader], file: LakeFile) -> Footer:
     if repeated:
         raise DataError(f"{file.path}: column {repeated[0]!r} is there twice")
     facts = _column_facts(metadata, set(schema.names))
+    groups = [metadata.row_group(g) for g in range(metadata.num_row_groups)]
+    rows, deleted = _kept_rows([group.num_rows for group in groups], file.deleted)
+    places = None
+    if file.table is not None:
+        places = file.table.places(schema)
+        schema, facts = _of_table(file.table, places, schema, facts, metadata.num_rows)
     hive = []
     for name, value in file.hive:
         if name in schema.names:
@@ -265,15 +302,48 @@ def _read_footer(readers: Mapping[str, Reader], file: LakeFile) -> Footer:
         hive.append((name, meant))
         if metadata.num_rows:
             facts[name] = ColumnFacts.constant(value, metadata.num_rows)
-    groups = [metadata.row_group(g) for g in range(metadata.num_row_groups)]
     return Footer(
         file=file,
         schema=schema.remove_metadata(),
-        group_rows=tuple(group.num_rows for group in groups),
+        group_rows=rows,
         group_bytes=tuple(group.total_byte_size for group in groups),
         facts=facts,
         hive=tuple(hive),
+        places=None if places is None else tuple(places.items()),
+        deleted=deleted,
     )
+
+
+def _kept_rows(
+    group_rows: list[int], deleted: NDArray[np.int64] | None
+) -> tuple[tuple[int, ...], tuple[tuple[int, bytes], ...]]:
+    """Rows of each group that the table has not deleted, and which are deleted, as packed bits."""
+    if deleted is None or len(deleted) == 0:
+        return tuple(group_rows), ()
+    mask = np.zeros(sum(group_rows), dtype=bool)
+    mask[deleted] = True
+    parts = np.split(mask, np.cumsum(group_rows)[:-1])
+    packed = tuple((g, np.packbits(part).tobytes()) for g, part in enumerate(parts) if part.any())
+    return tuple(int((~part).sum()) for part in parts), packed
+
+
+def _of_table(
+    table: TableVersion,
+    places: Mapping[str, str | None],
+    schema: pa.Schema,
+    facts: Mapping[str, ColumnFacts],
+    rows: int,
+) -> tuple[pa.Schema, dict[str, ColumnFacts]]:
+    """A file's schema and facts under the names of the table's columns; one that it lacks is all null."""
+    fields, found = [], {}
+    for column in table.columns:
+        stored = places[column.name]
+        fields.append(pa.field(column.name, column.type if stored is None else schema.field(stored).type))
+        if stored is None:
+            found[column.name] = ColumnFacts(rows)
+        elif stored in facts:
+            found[column.name] = facts[stored]
+    return pa.schema(fields), found
 
 
 def _column_facts(metadata: pq.FileMetaData, names: set[str]) -> dict[str, ColumnFacts]:
@@ -294,4 +364,6 @@ def _column_facts(metadata: pq.FileMetaData, names: set[str]) -> dict[str, Colum
 
 
 def _describe(source: Any) -> str:
+    if isinstance(source, Mapping):
+        return table_address(source)[1]
     return f"{len(source)} files" if isinstance(source, list | tuple) else os.fspath(source)

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from daskrado.errors import LedgerError, PublishError, UsageError
 from daskrado.lake.publish import new_folder
 from daskrado.lake.seeds import SignatureKey
+from daskrado.lake.snapshots import TableVersion, table_address, table_keys
 from daskrado.ledger.grants import AGAIN, RESUMED, Grants
 from daskrado.ledger.journal import Arrays, Journal, entries_of
 from daskrado.ledger.journal_folder import InUseError
@@ -191,6 +192,23 @@ class Account(Grants):
         """Remember the number of rows, where it is public."""
         if self.journal is not None:
             self.journal.remember(rows=count)
+
+    def remember_table(self, table: TableVersion) -> None:
+        """Pin the version of a table: a resumed run reads the same one, whatever was committed since."""
+        if self.journal is None:
+            return
+        facts: dict[str, Any] = {"table": table.facts}
+        job = self.journal.content.get("pipeline")
+        if job is not None:
+            lake = job["lake"]
+            address = table_address(lake)[1] if isinstance(lake, Mapping) else lake
+            facts["pipeline"] = {**job, "lake": table_keys(table.form, address, table.version)}
+        self.journal.remember(**facts)
+
+    @property
+    def known_table(self) -> dict[str, Any] | None:
+        """The version of the table that was read, where it was remembered."""
+        return None if self.journal is None else self.journal.content.get("table")
 
     @property
     def known_rows(self) -> int | None:

@@ -230,6 +230,8 @@ def encode_table(
 def _flat(column: pa.ChunkedArray) -> pa.Array:
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
+    if pa.types.is_string_view(column.type):  # Arrow has no look-up for it
+        column = column.cast(pa.string())
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 

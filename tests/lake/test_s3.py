@@ -197,3 +197,20 @@ def test_keys_in_an_address_are_never_printed() -> None:
     with pytest.raises(DataError) as caught:
         find_files("file://KEY:SECRET@/nowhere/at/all")
     assert "SECRET" not in str(caught.value)
+
+
+def test_a_delta_table_on_s3_is_read_by_its_log(bucket: Callable[..., str], server: int, clinic: Clinic) -> None:
+    import pyarrow.parquet as pq
+    from deltalake import DeltaTable, write_deltalake
+
+    path, domain = clinic(300, 2)
+    rows = pq.read_table(sorted(path.glob("*.parquet"))[0])
+    address = bucket("visits")
+    place = address.partition("?")[0]
+    options = {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{server}", "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1"}
+    options |= {"AWS_S3_ALLOW_UNSAFE_RENAME": "true"}
+    write_deltalake(place, rows, storage_options=options)
+    write_deltalake(place, rows.slice(0, 40), mode="overwrite", storage_options=options)
+    assert DeltaTable(place, storage_options=options).version() == 1
+    for source, count in ((address, 40), ({"delta": address, "version": 0}, rows.num_rows)):
+        assert fit(source, domain, private=False).rows == count
