@@ -176,7 +176,7 @@ def fit_labels(
 ) -> Result:
     """Learn where only the labels are secret, weak or missing: a ``labels`` pipeline, as a file or as its keys.
 
-    The lake may also be a pandas or a Dask DataFrame. ``loss`` replaces the pipeline's by any linear-odd loss, such
+    The lake may also be a frame. ``loss`` replaces the pipeline's by any linear-odd loss, such
     as ``UserLoss(function)``. ``result.value`` holds the released mean operator, the fit and its bounds.
 
     Sensitivity
@@ -211,7 +211,7 @@ def open_teachers(
 ) -> AbstractContextManager[Session]:
     """The engine of a ``teachers`` pipeline, for adaptive queries: ``with open_teachers(p) as t: t.ask(frame)``.
 
-    ``pipeline`` is a file or the same keys as a mapping, where the lake may also be a pandas or a Dask DataFrame.
+    ``pipeline`` is a file or the same keys as a mapping, where the lake may also be a frame.
     ``learner`` may be any unfitted object with fit and predict, in place of the pipeline's teachers.
     ``ask`` takes public rows and gives a pandas Series of private labels, None where the engine refused.
     """

@@ -82,7 +82,8 @@ class Job(Frozen):
         address = isinstance(value, str | Path) and str(value)
         parts = value if isinstance(value, list | tuple) else ()
         listed = parts and all(isinstance(part, str | Path) and str(part) for part in parts)
-        if address or listed or hasattr(value, "columns"):
+        frame = any(hasattr(type(value), name) for name in ("columns", "to_table", "__arrow_c_stream__"))
+        if address or listed or frame:
             return value
         # Never what it holds: that may be rows.
         items = sorted({type(v).__name__ for v in value}) if isinstance(value, list | tuple) else []

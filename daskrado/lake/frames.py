@@ -1,4 +1,4 @@
-"""DataFrames as lakes: pandas in memory, Dask wherever its partitions are."""
+"""Frames as lakes: pandas, Polars, Arrow and DuckDB in memory, Dask wherever its partitions are."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from daskrado.errors import DataError, UsageError
 from daskrado.lake.fingerprint import ColumnFacts, fingerprint
 from daskrado.lake.scan import Lake
+from daskrado.table.arrow_arrays import as_table, plain
 from daskrado.table.domain import Domain
 from daskrado.table.encoding import needed_columns, type_problem
 
@@ -41,13 +42,14 @@ class FramePartition:
 
 
 def open_frame(source: Any, domain: Domain, *, label: bool = True, ids: bool = False) -> Lake:
-    """Check a pandas or Dask DataFrame against the Domain and cut it into partitions."""
+    """Check a frame against the Domain and cut it into partitions."""
     import pandas as pd
 
     columns = needed_columns(domain, label=label, ids=ids)
-    if isinstance(source, pd.DataFrame):
-        _check_columns(source.columns, columns)
-        table = to_arrow(source, columns)
+    table = as_table(source)
+    if table is not None or isinstance(source, pd.DataFrame):
+        _check_columns(source.columns if table is None else pd.Index(table.column_names), columns)
+        table = to_arrow(source, columns) if table is None else table
         facts = [_facts(table)]
         slices = [table.slice(at, _SLICE_ROWS) for at in range(0, table.num_rows, _SLICE_ROWS)]
         parts = [FramePartition(f"slice {i}", part, part.num_rows, f"slice-{i}") for i, part in enumerate(slices)]
@@ -70,7 +72,8 @@ def open_frame(source: Any, domain: Domain, *, label: bool = True, ids: bool = F
         ]
     else:
         raise UsageError(
-            f"a lake is a path, a list of paths, a pandas or a Dask DataFrame, not {type(source).__name__}"
+            "a lake is a path, a list of paths, a table of {delta: ...} or {iceberg: ...}, or a frame of pandas, "
+            f"Polars, Arrow, DuckDB or Dask, not {type(source).__name__}"
         )
     rows = sum(part.rows for part in parts)
     if rows == 0:
@@ -118,9 +121,7 @@ def _facts(table: pa.Table) -> dict[str, ColumnFacts]:
     """Facts of plain columns, as a file's footer would have them."""
     facts = {}
     for name in table.column_names:
-        column = table.column(name)
-        if pa.types.is_dictionary(column.type):
-            column = column.cast(column.type.value_type)
+        column = plain(table.column(name))
         if pa.types.is_nested(column.type):
             continue
         try:

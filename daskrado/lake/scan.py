@@ -24,6 +24,7 @@ from daskrado.lake.snapshots import TableVersion, table_address
 from daskrado.table.domain import Domain
 from daskrado.table.encoding import needed_columns, type_problem
 
+_ADDRESSES = (str, os.PathLike, list, tuple, Mapping)
 _SPLIT_BYTES = 256 << 20  # a file larger than this is read by several tasks
 _LOCAL_BUFFER = 256 << 10  # a column is decoded as it is read, piece by piece; from far away it is fetched whole
 
@@ -152,10 +153,10 @@ def open_lake(
     """Scan a lake and check every footer against the Domain, for the ``columns`` given or those that it names.
 
     ``source`` is a directory, a glob, a hive-partitioned tree, a list of files, any address that pyarrow or fsspec
-    understands, a pandas DataFrame or a Dask DataFrame. Raises a DataError that names the file and the column for
-    anything that can be seen without reading rows.
+    understands, a Delta or Iceberg table, or a frame of pandas, Polars, Arrow, DuckDB or Dask. Raises a DataError
+    that names the file and the column for anything that can be seen without reading rows.
     """
-    if not isinstance(source, str | os.PathLike | list | tuple | Mapping):
+    if not isinstance(source, _ADDRESSES):
         from daskrado.lake.frames import open_frame
 
         return open_frame(source, domain, label=label, ids=ids)
@@ -170,6 +171,7 @@ def open_lake(
     rows = sum(footer.rows for footer in footers)
     if rows == 0:
         raise DataError(f"{_describe(source)}: the lake has zero rows")
+    _check_copies(footers)
     return Lake(
         partitions=tuple(part for footer in footers for part in footer.partitions()),
         rows=rows,
@@ -178,6 +180,32 @@ def open_lake(
         schema=footers[0].schema,
         table=files[0].table,
     )
+
+
+def _check_copies(footers: Sequence[Footer]) -> None:
+    """Refuse two files with the same bytes: their rows would count twice. Only those with one footer are read."""
+    alike: dict[Any, list[LakeFile]] = {}
+    for footer in footers:
+        if footer.rows and footer.file.table is None:  # a table's own log says which files count
+            place = (footer.file.size, footer.group_rows, footer.group_bytes, footer.hive, str(footer.facts))
+            alike.setdefault(place, []).append(footer.file)
+    for files in alike.values():
+        seen: dict[bytes, str] = {}
+        for file in files if len(files) > 1 else ():
+            first = seen.setdefault(_content_digest(file), file.path)
+            if first != file.path:
+                raise DataError(f"{file.path}: has the same bytes as {first}; its rows would count twice: remove one")
+
+
+def _content_digest(file: LakeFile) -> bytes:
+    digest = hashlib.blake2b()
+    try:
+        with file.filesystem.open_input_stream(file.path) as stream:
+            while part := stream.read(1 << 22):
+                digest.update(part)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{file.path}: cannot be read ({first_line(error)})") from error
+    return digest.digest()
 
 
 def open_files(source: Any, columns: Sequence[str]) -> list[ParquetPartition]:
@@ -192,6 +220,8 @@ def open_files(source: Any, columns: Sequence[str]) -> list[ParquetPartition]:
 
 def require_columns(source: Any, columns: Sequence[str]) -> None:
     """Refuse a lake in which some file lacks one of these columns."""
+    if not isinstance(source, _ADDRESSES):
+        return  # a frame has the same columns everywhere
     for file in find_files(source) if columns else ():
         schema = _read_footer({}, file).schema
         for name in columns:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from daskrado.errors import DataError, UsageError
 from daskrado.models.sql import select_margins
 from daskrado.privacy.statement import PrivacyStatement
+from daskrado.table.arrow_arrays import as_table
 from daskrado.table.domain import Domain
 from daskrado.table.encoding import encode_table, needed_columns, type_problem
 from daskrado.table.fourier_features import frequencies
@@ -177,12 +178,13 @@ class LinearModel:
 
 def _as_arrow(table: pa.Table | pd.DataFrame, needed: list[str]) -> pa.Table:
     """The needed columns as an Arrow table; no error quotes a cell, as Arrow's own would."""
-    is_arrow = isinstance(table, pa.Table)
+    arrow = as_table(table)
+    is_arrow, table = arrow is not None, table if arrow is None else arrow
     if not is_arrow and not _is_frame(table):
         kind = f"{type(table).__module__.partition('.')[0]} {type(table).__name__}"
         raise UsageError(
-            f"a model scores a pandas DataFrame or an Arrow table, not a {kind}: compute() it first, or score a "
-            "lake of files with daskrado predict"
+            f"a model scores a frame of pandas, Polars, Arrow or DuckDB, not a {kind}: compute() or collect() it "
+            "first, or score a lake of files with daskrado predict"
         )
     have = list(table.column_names if is_arrow else table.columns)
     for name in needed:

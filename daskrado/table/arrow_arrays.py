@@ -17,6 +17,37 @@ from numpy.typing import NDArray
 from daskrado.table.domain import Scalar
 
 
+def as_table(source: Any) -> pa.Table | None:
+    """A frame that speaks Arrow's C stream (Polars, DuckDB, Arrow's own), or an Arrow dataset; None for others.
+
+    pandas is none of them here: a NaN means "missing" there and nowhere else.
+    """
+    if isinstance(source, pa.Table):
+        return source
+    if type(source).__module__.partition(".")[0] == "pandas":
+        return None
+    if hasattr(source, "__arrow_c_stream__"):
+        return pa.table(source)
+    return (
+        source.to_table() if type(source).__module__.startswith("pyarrow.") and hasattr(source, "to_table") else None
+    )
+
+
+def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column without dictionaries and views of text: Arrow compares and looks up plain values only."""
+    if pa.types.is_dictionary(column.type):
+        parts = [pa.DictionaryArray.from_arrays(part.indices, _text(part.dictionary)) for part in column.chunks]
+        kind = column.type.value_type
+        column = pa.chunked_array(
+            [part.dictionary_decode() for part in parts], pa.string() if pa.types.is_string_view(kind) else kind
+        )
+    return _text(column)
+
+
+def _text(data: Any) -> Any:
+    return data.cast(pa.string()) if pa.types.is_string_view(data.type) else data
+
+
 def to_numpy(data: pa.Array) -> NDArray[Any]:
     """A column as a numpy array that must not be written to; nulls are NaN or None."""
     if data.null_count == 0 and pa.types.is_boolean(data.type):

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from daskrado.table import inner_loops as loops
-from daskrado.table.arrow_arrays import to_numpy, value_set, with_minus_one
+from daskrado.table.arrow_arrays import plain, to_numpy, value_set, with_minus_one
 from daskrado.table.domain import BooleanColumn, CategoricalColumn, Domain, NumericColumn, Scalar
 from daskrado.table.fourier_features import fourier_features
 from daskrado.table.lattice import Lattice, clip_rows, just_inside
@@ -228,10 +228,7 @@ def encode_table(
 
 
 def _flat(column: pa.ChunkedArray) -> pa.Array:
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    if pa.types.is_string_view(column.type):  # Arrow has no look-up for it
-        column = column.cast(pa.string())
+    column = plain(column)
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 

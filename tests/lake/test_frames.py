@@ -1,0 +1,83 @@
+"""Frames of any library that speaks Arrow are lakes, and are scored, with the bits of the same rows on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.dataset as pads
+import pyarrow.parquet as pq
+import pytest
+
+import daskrado
+from daskrado.errors import DataError, UsageError
+from daskrado.lake.score import score
+from daskrado.table.domain import Domain
+
+Clinic = Callable[[int, int], tuple[Path, Domain]]
+KINDS: dict[str, Callable[[pa.Table], Any]] = {
+    "arrow table": lambda table: table,
+    "arrow batches": lambda table: pa.RecordBatchReader.from_batches(table.schema, table.to_batches()),
+    "arrow dataset": pads.dataset,
+    "polars": pl.from_arrow,
+    "polars categorical": lambda table: pl.from_arrow(table).with_columns(pl.col("ward").cast(pl.Categorical)),
+    "duckdb": lambda table: duckdb.arrow(table),
+}
+
+
+@pytest.fixture
+def rows(clinic: Clinic) -> tuple[Path, pa.Table, Domain]:
+    path, domain = clinic(500, 2)
+    return path, pa.concat_tables([pq.read_table(part) for part in sorted(path.glob("*.parquet"))]), domain
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_frame_is_fitted_and_scored_as_its_file_is(
+    kind: str, rows: tuple[Path, pa.Table, Domain], tmp_path: Path
+) -> None:
+    path, table, domain = rows
+    options: dict[str, Any] = {"dataset": "clinic", "private": False, "workers": 0}
+    from_files = daskrado.fit(str(path), domain, **options)
+    result = daskrado.fit(KINDS[kind](table), domain, **options)
+    assert np.array_equal(result.model.weights, from_files.model.weights)
+    expected = from_files.model.predict(table.to_pandas()).tolist()
+    assert result.model.predict(KINDS[kind](table)).tolist() == expected
+    assert score(result.model, KINDS[kind](table), tmp_path / "scored", keep=("age",)) == table.num_rows
+    assert pq.read_table(tmp_path / "scored")["predicted"].to_pylist() == expected
+
+
+def test_a_frame_is_the_same_data_under_every_library(rows: tuple[Path, pa.Table, Domain], own_ledger: Path) -> None:
+    """The ledger knows rows that it has seen under another name, whichever library brings them."""
+    from daskrado.lake.scan import open_lake
+
+    path, table, domain = rows
+    known = open_lake(str(path), domain).fingerprint
+    assert {open_lake(make(table), domain).fingerprint for make in KINDS.values()} == {known}
+
+
+def test_what_is_no_frame_is_refused_without_a_word_of_its_rows(rows: tuple[Path, pa.Table, Domain]) -> None:
+    _, table, domain = rows
+    with pytest.raises(UsageError, match="a frame of pandas, Polars, Arrow, DuckDB or Dask, not LazyFrame"):
+        daskrado.fit(pl.from_arrow(table).lazy(), domain, dataset="clinic", private=False)
+    with pytest.raises(DataError, match="column 'age' is missing"):
+        daskrado.fit(pl.from_arrow(table).drop("age"), domain, dataset="clinic", private=False)
+
+
+def test_a_copy_of_a_file_is_refused_and_another_file_of_its_size_is_not(
+    rows: tuple[Path, pa.Table, Domain],
+) -> None:
+    path, _, domain = rows
+    first, *_ = sorted(path.glob("*.parquet"))
+    (path / "copy.parquet").write_bytes(first.read_bytes())
+    with pytest.raises(
+        DataError, match=r"part-00000\.parquet: has the same bytes as .*copy\.parquet; its rows would"
+    ):
+        daskrado.fit(str(path), domain, dataset="clinic", private=False)
+    table = pq.read_table(first)
+    pq.write_table(table.take(pa.array(np.arange(table.num_rows)[::-1])), path / "copy.parquet")  # other bytes
+    assert daskrado.fit(str(path), domain, dataset="clinic", private=False).rows == 500 + table.num_rows
