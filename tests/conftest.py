@@ -22,6 +22,7 @@ from daskrado.lake.make import make_lake
 from daskrado.table.domain import Domain
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it, and so would children
 # The same examples in every run, however slow the machine; `--hypothesis-profile=default` searches anew.
 settings.register_profile("repeatable", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("repeatable")

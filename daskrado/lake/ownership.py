@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from daskrado.lake.snapshots import table_address
+from daskrado.lake.snapshots import FORMS, table_address
 
 MANIFEST = "_manifest.json"
 LAKE_SCHEMA = "daskrado.lake/1"
@@ -133,5 +133,5 @@ def _flat(sources: Iterable[Any]) -> Iterator[str]:
             yield os.fspath(source)
         elif isinstance(source, list | tuple):
             yield from _flat(source)
-        elif isinstance(source, Mapping):
+        elif isinstance(source, Mapping) and FORMS.keys() & source.keys():
             yield table_address(source)[1]
