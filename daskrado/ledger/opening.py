@@ -12,7 +12,7 @@ from typing import Any
 
 from daskrado.errors import LedgerError, UsageError
 from daskrado.lake.publish import check_free
-from daskrado.lake.snapshots import table_address
+from daskrado.lake.snapshots import FORMS, table_address
 from daskrado.ledger.account import AGAIN, Account, guarded, lost
 from daskrado.ledger.charging import opened_ledger
 from daskrado.ledger.journal import Journal, entries_of, find_journal, journal_folder
@@ -122,7 +122,7 @@ def _absolute(lake: Any) -> Any:
     if isinstance(lake, list | tuple):
         parts = [_absolute(part) for part in lake]
         return None if any(part is None for part in parts) else parts
-    if isinstance(lake, Mapping):
+    if isinstance(lake, Mapping) and FORMS.keys() & lake.keys():
         form, address, _ = table_address(lake)
         named = form == "iceberg" and "/" not in address  # CATALOG.TABLE
         return {**lake, form: address if named else _absolute(address)}
