@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 
 class DaskradoError(Exception):
     """Base of every error that daskrado raises on purpose."""
@@ -37,3 +40,12 @@ class ClusterError(DaskradoError):
 
 class PublishError(DaskradoError):
     """The artefacts could not be written, after everything else was done."""
+
+
+@contextlib.contextmanager
+def about_the_key(said: str = "") -> Iterator[None]:
+    """Let a file's reader (pydantic) take a UsageError for a mistake in the key that it was reading."""
+    try:
+        yield
+    except UsageError as error:
+        raise ValueError(f"{said}{error}") from error

@@ -59,6 +59,7 @@ class BagsJob(LabelLearningJob):
     """Learn from bags: proportions are given, or counted from the lake's labels and released with noise."""
 
     name: ClassVar[str] = "bags"
+    title: ClassVar[str] = "{job.dataset}: learned from bags"
     addresses: ClassVar[tuple[Address, ...]] = (("proportions",),)
 
     bags: str = Field(min_length=1, description="the column that names a row's bag")
@@ -84,18 +85,12 @@ class BagsJob(LabelLearningJob):
 
     @property
     def spends(self) -> bool:
-        """Unless proportions are given."""
         return self.values is not None or self.proportions is None
 
     @property
     def loosest(self) -> BagCounts:
         """Counts have the same sensitivity in every lake."""
         return BagCounts(self.domain.width, self.groups)
-
-    @property
-    def title(self) -> str:
-        """What it learns from."""
-        return f"{self.dataset}: learned from bags"
 
     @cached_property
     def given(self) -> dict[Scalar, float] | None:
@@ -113,12 +108,10 @@ class BagsJob(LabelLearningJob):
         return Groups(self.bags, names)
 
     def plan(self) -> Iterator[Line]:
-        """Loss, noise and bags."""
         yield from super().plan()
         yield "bags", f"{len(self.groups.values)} values of {self.bags!r}; estimator {self.estimator.name}"
 
     def scan(self) -> Lake:
-        """The columns of bags and, where they are counted, of labels must be there."""
         counted = [self.domain.label.column] if self.given is None else []
         return open_features(self.lake, self.domain, self.groups.column, *counted)
 
@@ -204,21 +197,18 @@ def _sections(names: Sequence[str], bags: Bags, objectives: Sequence[float], *, 
         size = np.clip(rows[order] / rows.max() * 120, 6, 120)
         axes.scatter(np.arange(len(values)), values[order], s=size, color="#2b6cb0")
         axes.set_ylim(-0.03, 1.03)
-        axes.set_xlabel(f"{len(values)} bags, by proportion (area: rows)")
-        axes.set_ylabel("share of positive labels")
 
     def descent(axes: Any) -> None:
         axes.plot(np.arange(1, len(objectives) + 1), objectives, marker="o", color="#2b6cb0")
-        axes.set_xlabel("round")
-        axes.set_ylabel("objective")
 
     yield Section(
         "Bags",
         text="The proportions were given as public facts." if given else "",
         header=("bag", "positive", "rows"),
         rows=[(name, f"{p:.4f}", f"{int(m):,}") for name, p, m in zip(names, values, rows, strict=True)],
-        plot=draw(points),
+        plot=draw(points, f"{len(values)} bags, by proportion (area: rows)", "share of positive labels"),
         folded=len(names) > 12,
     )
     if objectives:
-        yield Section("Alternation", text=f"{len(objectives)} rounds.", plot=draw(descent, height=2.6))
+        plot = draw(descent, "round", "objective", height=2.6)
+        yield Section("Alternation", text=f"{len(objectives)} rounds.", plot=plot)

@@ -10,13 +10,13 @@ import contextlib
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypedDict, Unpack
 
 from pydantic import Field, PrivateAttr, StrictBool, field_validator, model_validator
 
 from daskrado.cluster import ClusterConfig
-from daskrado.errors import UsageError
-from daskrado.jobs.outcome import Charge, Line, Outcome
+from daskrado.errors import UsageError, about_the_key
+from daskrado.jobs.outcome import Charge, Line, Outcome, calibrated
 from daskrado.jobs.result import Result
 from daskrado.jobs.run import Run
 from daskrado.lake.collect import Progress
@@ -30,7 +30,7 @@ from daskrado.privacy.statement import DOMAIN_IS_PUBLIC, PrivacyStatement
 from daskrado.table.domain import Domain
 from daskrado.table.yaml_file import Frozen
 
-__all__ = ["Address", "Charge", "Job", "Line", "Outcome", "PrivateJob", "Run", "opened", "perform"]
+__all__ = ["Address", "Charge", "Job", "Line", "Outcome", "PrivateJob", "Run", "calibrated", "opened", "perform"]
 Address = tuple[str, ...]
 
 
@@ -50,6 +50,7 @@ class Job(Frozen):
         False  # True where ``statement`` is another party's or the source's guarantee
     )
     reserves: ClassVar[bool] = True  # False where an engine reserves by itself, through the same account
+    title: ClassVar[str] = "{job.dataset}: {job.name}"  # of the report
     prefix: ClassVar[str] = ""  # of manifest and report; "_" hides them from readers of an output that is all Parquet
 
     dataset: str = Field(pattern=r"^[A-Za-z0-9._-]{1,100}$")
@@ -63,12 +64,8 @@ class Job(Frozen):
     @field_validator("domain", mode="before")
     @classmethod
     def _read_domain(cls, value: Any) -> Any:
-        if not isinstance(value, str | Path):
-            return value
-        try:
-            return Domain.load(value)
-        except UsageError as error:
-            raise ValueError(str(error)) from error
+        with about_the_key():
+            return Domain.load(value) if isinstance(value, str | Path) else value
 
     @field_validator("lake")
     @classmethod
@@ -110,11 +107,6 @@ class Job(Frozen):
     def plan(self) -> Iterator[Line]:
         """Lines of a plan beside those on data set, guarantee, cost and budget: (name, text)."""
         yield from ()
-
-    @property
-    def title(self) -> str:
-        """The headline of the report."""
-        return f"{self.dataset}: {self.name}"
 
     @property
     def privacy(self) -> Privacy:
@@ -163,12 +155,8 @@ class Job(Frozen):
 
     def with_changes(self, *, cluster: ClusterConfig | None = None, output: str | None = None) -> Self:
         """The same job on other workers or with another output folder."""
-        changes: dict[str, Any] = {}
-        if cluster is not None:
-            changes["cluster"] = cluster
-        if output is not None:
-            changes["output"] = output
-        return self.model_copy(update=changes)
+        changes = {"cluster": cluster, "output": output}
+        return self.model_copy(update={key: value for key, value in changes.items() if value is not None})
 
 
 class PrivateJob(Job):
@@ -192,60 +180,57 @@ class PrivateJob(Job):
         return self
 
     @property
+    def asked(self) -> Private:
+        """Who is protected, and at what price, in a job that is private."""
+        assert isinstance(self.privacy, Private)
+        return self.privacy
+
+    @property
     def assumptions(self) -> tuple[str, ...]:
         """What every statement of the job takes for granted."""
-        assert self.protect is not None
-        feature = self.protect.feature
+        feature = self.asked.protect.feature
         named = f"only the value of {feature!r} is protected; all other columns are taken as public"
-        return (self.protect.owned, DOMAIN_IS_PUBLIC, *([named] if feature is not None else []))
+        return (self.asked.protect.owned, DOMAIN_IS_PUBLIC, *([named] if feature is not None else []))
 
     @property
     def privacy(self) -> Privacy:
-        """As the keys say."""
         if self.protect is None or self.budget is None:
             return NotPrivate()
         return Private(self.protect, self.budget)
 
 
+class Opening(TypedDict, total=False):
+    """How a run is opened: the ledger to debit in place of the job's, or the ``account`` that it had when cut off."""
+
+    overwrite: bool
+    ledger: str | Path | None
+    progress: Progress | None
+    account: Account | None
+
+
 @contextlib.contextmanager
-def opened(
-    job: Job,
-    *,
-    overwrite: bool = False,
-    ledger: str | Path | None = None,
-    write: bool = True,
-    progress: Progress | None = None,
-    account: Account | None = None,
-) -> Iterator[Run]:
+def opened(job: Job, *, write: bool = True, **how: Unpack[Opening]) -> Iterator[Run]:
     """A run with its account open and its charges reserved; whatever fails before a draw voids them."""
     charges = job.charges()
     with open_account(
         job.name,
         job,
-        overwrite=overwrite,
-        ledger_path=ledger,
+        overwrite=how.get("overwrite", False),
+        ledger_path=how.get("ledger"),
         write=write,
         private=bool(charges),
         remembered=job.can_be_remembered,
-        account=account,
-    ) as opened_account:
-        run = Run(job, charges, opened_account, progress)
-        opened_account.notes += job._notes
+        account=how.get("account"),
+    ) as account:
+        run = Run(job, charges, account, how.get("progress"))
+        account.notes += job._notes
         with contextlib.closing(run):
             if job.reserves:
                 run.reserve()
             yield run
 
 
-def perform(
-    job: Job,
-    *,
-    overwrite: bool = False,
-    ledger: str | Path | None = None,
-    write: bool = True,
-    progress: Progress | None = None,
-    account: Account | None = None,
-) -> Result:
+def perform(job: Job, *, write: bool = True, **how: Unpack[Opening]) -> Result:
     """The one forward path: charges, account, reserve, work, publish.
 
     The ledger is debited before any row is read, noise is drawn once, the rest is post-processing. A killed process
@@ -253,7 +238,7 @@ def perform(
     """
     from daskrado.jobs.publish import publish
 
-    with opened(job, overwrite=overwrite, ledger=ledger, write=write, progress=progress, account=account) as run:
+    with opened(job, write=write, **how) as run:
         result = publish(run, job.work(run), write=write)
         if not write:
             run.account.done()  # nothing that was kept on disk is needed any more

@@ -12,15 +12,14 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, AliasChoices, Field, field_validator, model_validator
 
 from daskrado.bounds.label_noise import LabelNoiseBounds, label_noise_bounds
-from daskrado.errors import UsageError
-from daskrado.jobs.base import Charge, Line, Outcome, PrivateJob, Run
+from daskrado.errors import about_the_key
+from daskrado.jobs.base import Charge, Line, Outcome, PrivateJob, Run, calibrated
 from daskrado.jobs.report import Section, bars
 from daskrado.learners.on_passes.linear_odd import Fit
 from daskrado.losses.linear_odd import EvenPart, OddLoss
 from daskrado.losses.margin import PACKAGE, Loss
 from daskrado.models.linear import LinearModel
-from daskrado.privacy.accountant import Event
-from daskrado.privacy.mechanisms import Mechanism, OneShot, Target, default_mechanism, mechanism, mechanism_kind
+from daskrado.privacy.mechanisms import Mechanism, OneShot, default_mechanism, mechanism_kind
 from daskrado.privacy.protect import Private
 from daskrado.privacy.relations import Relation
 from daskrado.privacy.release import Release, release_without_privacy
@@ -38,10 +37,8 @@ FEATURES_ARE_PUBLIC = "all features, which rows have a label, and the number of 
 
 
 def _known_mechanism(name: str) -> str:
-    try:
+    with about_the_key():
         return mechanism_kind(name).name
-    except UsageError as error:
-        raise ValueError(str(error)) from error
 
 
 MechanismName = Annotated[str, AfterValidator(_known_mechanism)]
@@ -85,8 +82,8 @@ class LabelLearningJob(PrivateJob):
     def _check_privacy(self) -> LabelLearningJob:
         if self.private and self.spends:
             super()._check_privacy()  # type: ignore[operator]  # pydantic gives the plain method back
-            assert self.budget is not None
-            check_delta(self.mechanism_name, self.budget.delta)
+            delta = self.asked.budget.delta
+            check_delta(self.mechanism or default_mechanism(delta), delta)
             return self
         why = "nothing is released with noise here" if self.private else "private: false protects nobody"
         for key in ("budget", "mechanism") if self.private else ("budget", "mechanism", "protect"):
@@ -105,11 +102,6 @@ class LabelLearningJob(PrivateJob):
         """The statistic of labels that is released, with bounds that hold before a row is read."""
 
     @property
-    def mechanism_name(self) -> str:
-        """As given, else by the budget's delta."""
-        return self.mechanism or default_mechanism(0.0 if self.budget is None else self.budget.delta)
-
-    @property
     def lattice(self) -> Lattice:
         """The grid of the rows."""
         return Lattice(self.domain.norm_bound, self.lattice_bits)
@@ -126,8 +118,7 @@ class LabelLearningJob(PrivateJob):
         """One, for the loosest statistic; noise is calibrated within it once the features are measured."""
         if not isinstance(self.privacy, Private):
             return ()
-        chosen = label_mechanism(self.privacy, self.mechanism_name, self.loosest, self.lattice)
-        return (label_charge(chosen, self.privacy),)
+        return (label_charge(calibrated(self.asked, self.loosest, self.lattice, self.mechanism), self.asked),)
 
     def release(
         self, run: Run, statistic: Statistic, gather: Callable[[], Summary]
@@ -135,27 +126,16 @@ class LabelLearningJob(PrivateJob):
         """Collect the labels' statistic and add noise, once; exact where the job is not private."""
         if not isinstance(self.privacy, Private):
             return release_without_privacy(gather()), None
-        granted = run.grants[ROLE].event
-        chosen = label_mechanism(self.privacy, self.mechanism_name, statistic, self.lattice, granted)
+        chosen = calibrated(self.asked, statistic, self.lattice, self.mechanism, run.grants[ROLE].event)
         return run.release(ROLE, chosen, gather), chosen
 
     def plan(self) -> Iterator[Line]:
-        """Loss and noise."""
         yield "loss", f"{self.loss.name}, regularisation {self.regularisation:g}"
         if isinstance(self.privacy, Private):
             block = self.loosest.blocks[0].name
-            chosen = label_mechanism(self.privacy, self.mechanism_name, self.loosest, self.lattice)
+            chosen = calibrated(self.asked, self.loosest, self.lattice, self.mechanism)
             shorter = "at most, less where rows are short" if block == "mean" else "in labels"
             yield "noise", f"{block}: standard deviation {chosen.noise_std()[block]:.4g} on the sum ({shorter})"
-
-
-def label_mechanism(
-    private: Private, name: str, statistic: Statistic, lattice: Lattice, granted: Event | None = None
-) -> OneShot:
-    """The mechanism for a statistic of labels, within the event that was reserved before its bounds were measured."""
-    protect, budget = private.protect, private.budget
-    target = Target(statistic, lattice, protect.relation, protect.rows_per_unit)
-    return mechanism(name, target, budget.epsilon, budget.delta, granted)
 
 
 def label_charge(chosen: OneShot, private: Private) -> Charge:
@@ -193,21 +173,6 @@ class MeanOperatorFit:
     noise: NoiseFacts | None = None
     bounds: LabelNoiseBounds | None = None
 
-    def with_bounds(self, loss: Loss, regularisation: float) -> MeanOperatorFit:
-        """With what the noise can do, where there is any."""
-        if self.noise is None:
-            return self
-        found = label_noise_bounds(
-            self.noise.kind,
-            self.noise.dimension,
-            self.noise.scale,
-            coefficient=EvenPart(loss).coefficient,
-            norm=float(np.linalg.norm(self.fit.weights)),
-            strength=regularisation,
-            std=self.noise.std,
-        )
-        return replace(self, bounds=found)
-
 
 def label_outcome(
     domain: Domain,
@@ -217,36 +182,32 @@ def label_outcome(
     statement: PrivacyStatement,
     *,
     rows: int,
-    facts: Mapping[str, Any] | None = None,
-    release: Release | None = None,
+    facts: Mapping[str, Any],
     sections: Callable[[], Iterable[Section]] = tuple,
-    notes: tuple[str, ...] = (),
+    **more: Any,
 ) -> Outcome:
-    """The model in the units of the features, and what is said and shown of it."""
-    found = found.with_bounds(loss, regularisation)
-    bounds, noise, fit = found.bounds, found.noise, found.fit
-    details = {
-        "loss": loss.name,
-        "strength": regularisation,
-        "passes": fit.passes,
-        "gradient_norm": fit.gradient_norm,
-        **({"risk_gap_bound": bounds.risk_gap, "weight_gap_bound": bounds.weight_gap} if bounds else {}),
-    }
+    """The model in the units of the features, and what is said and shown of it; ``more`` is for the outcome."""
+    fit, noise, details = found.fit, found.noise, {"loss": loss.name, "strength": regularisation}
+    details |= {"passes": fit.passes, "gradient_norm": fit.gradient_norm}
+    if noise is not None:
+        coefficient, norm = EvenPart(loss).coefficient, float(np.linalg.norm(fit.weights))
+        bounds = label_noise_bounds(**vars(noise), coefficient=coefficient, norm=norm, strength=regularisation)
+        found = replace(found, bounds=bounds)
+        details |= {"risk_gap_bound": bounds.risk_gap, "weight_gap_bound": bounds.weight_gap}
     return Outcome(
         found,
         statement,
         LinearModel(domain, fit.weights / domain.norm_bound, statement, "mean_operator", details),
-        release,
         facts={
             "mean_operator": found.mean.tolist(),
             "noise": None if noise is None else vars(noise),
-            "bounds": None if bounds is None else vars(bounds),
+            "bounds": None if found.bounds is None else vars(found.bounds),
             "fit": details,
-            **(facts or {}),
+            **facts,
         },
         lines=[*_lines(found), f"{rows:,} rows, {fit.passes} passes"],
         sections=lambda: [*_sections(domain, found), *sections()],
-        notes=notes,
+        **more,
     )
 
 
@@ -275,17 +236,13 @@ def _sections(domain: Domain, found: MeanOperatorFit) -> Iterator[Section]:
     yield Section("Mean operator against noise", text=text, plot=plot)
     law = f"{noise.kind}, scale {noise.scale:.4g}, standard deviation {noise.std:.4g} for each coordinate"
     theorem = "theorem 10 of Patrini, Nielsen and Nock 2015, corrected"
-    yield Section(
-        "What the noise can do",
-        text="Bounds from the public scale of the noise alone; they hold together, with the probability given.",
-        rows=[
-            ("noise", law),
-            ("probability", f"{100 * (1 - bounds.failure):g} %"),
-            ("length of the noise", f"at most {bounds.length:.4g}"),
-            ("risk", f"moves by at most {bounds.risk_gap:.4g} ({theorem})"),
-            (
-                "weights times the norm bound",
-                f"move by at most {bounds.weight_gap:.4g} (their theorem 6, with its constant)",
-            ),
-        ],
-    )
+    moved = f"move by at most {bounds.weight_gap:.4g} (their theorem 6, with its constant)"
+    rows = [
+        ("noise", law),
+        ("probability", f"{100 * (1 - bounds.failure):g} %"),
+        ("length of the noise", f"at most {bounds.length:.4g}"),
+        ("risk", f"moves by at most {bounds.risk_gap:.4g} ({theorem})"),
+        ("weights times the norm bound", moved),
+    ]
+    text = "Bounds from the public scale of the noise alone; they hold together, with the probability given."
+    yield Section("What the noise can do", text=text, rows=rows)

@@ -10,24 +10,11 @@ from pydantic import Field, model_validator
 
 from daskrado.errors import DataError
 from daskrado.jobs.base import Line, Outcome, Run
-from daskrado.jobs.label_learning import (
-    LabelLearningJob,
-    MeanOperatorFit,
-    NoiseFacts,
-    label_outcome,
-)
+from daskrado.jobs.label_learning import LabelLearningJob, MeanOperatorFit, NoiseFacts, label_outcome
 from daskrado.lake.scan import Lake
 from daskrado.learners.on_passes.linear_odd import LakeFeatures, fit_mean
-from daskrado.learners.on_passes.public_features import Measured, measure, open_features
-from daskrado.learners.supervision import (
-    Estimate,
-    FlipRates,
-    LabelledSums,
-    Supervision,
-    check_labelled,
-    estimated_rates,
-)
-from daskrado.privacy.release import Release
+from daskrado.learners.on_passes.public_features import measure, open_features
+from daskrado.learners.supervision import FlipRates, LabelledSums, Supervision, check_labelled, estimated_rates
 from daskrado.privacy.statement import PrivacyStatement
 from daskrado.registry import one_of
 from daskrado.statistics.base import Groups, Summary
@@ -43,6 +30,7 @@ class LabelsJob(LabelLearningJob):
     """Learn from labels through their mean operator, which alone is released."""
 
     name: ClassVar[str] = "labels"
+    title: ClassVar[str] = "{job.dataset}: learned from a mean operator"
     protected_elsewhere: ClassVar[bool] = True
 
     supervision: AnySupervision = Field(default="full", validate_default=True)
@@ -58,37 +46,26 @@ class LabelsJob(LabelLearningJob):
 
     @property
     def spends(self) -> bool:
-        """Unless labels were randomised at the source."""
         return not self.supervision.at_source
 
     @property
     def loosest(self) -> LabelMeans:
-        """For any features of the Domain."""
         return LabelMeans.loosest(self.domain.width, self.lattice_bits, self.supervision.groups)
 
     @property
     def statement(self) -> PrivacyStatement:
-        """What labels that were randomised at the source guarantee."""
         return PrivacyStatement.none() if self.protect is None else self.supervision.statement(self.protect)
 
-    @property
-    def title(self) -> str:
-        """What it learns from."""
-        return f"{self.dataset}: learned from a mean operator"
-
     def plan(self) -> Iterator[Line]:
-        """Loss, noise and supervision."""
         yield from super().plan()
         yield "supervision", self.supervision.name
         if self.private and self.supervision.at_source:
             yield "cost", "nothing: labels were randomised at the source; no budget is spent"
 
     def scan(self) -> Lake:
-        """The columns of labels, strata and audited labels must be there."""
         groups, audited = self.supervision.groups, self.supervision.audited
-        lake = open_features(
-            self.lake, self.domain, self.domain.label.column, *([] if groups is None else [groups.column])
-        )
+        strata = [] if groups is None else [groups.column]
+        lake = open_features(self.lake, self.domain, self.domain.label.column, *strata)
         if audited is not None and audited not in lake.schema.names:
             have = ", ".join(lake.schema.names[:20])
             raise DataError(f"audit column {audited!r} is not in the lake; it has {have}")
@@ -110,7 +87,9 @@ class LabelsJob(LabelLearningJob):
 
             with run.clock("labels"):
                 released, chosen = self.release(run, statistic, gather)
-            found = self._estimate(run, released, measured)
+            mean, labelled = released.values["mean"] / self.domain.norm_bound, released.values["labelled"]
+            sums = LabelledSums(mean, labelled, measured.sums, measured.rows, measured.largest)
+            found = self.supervision.estimate(sums, self._audited_rates(run))
             with run.clock("learn"):
                 features = LakeFeatures(passes, groups, run.progress)
                 fit = fit_mean(features, self.loss, found.mean, self.regularisation)
@@ -125,16 +104,6 @@ class LabelsJob(LabelLearningJob):
             facts=found.facts,
             release=released,
         )
-
-    def _estimate(self, run: Run, released: Release, measured: Measured) -> Estimate:
-        sums = LabelledSums(
-            released.values["mean"] / self.domain.norm_bound,
-            released.values["labelled"],
-            measured.sums,
-            measured.rows,
-            measured.largest,
-        )
-        return self.supervision.estimate(sums, self._audited_rates(run))
 
     def _audited_rates(self, run: Run) -> FlipRates | None:
         """Flip rates from the rows whose audit column holds the true label."""

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from daskrado.errors import UsageError
-from daskrado.jobs.base import Address, Charge, Line, Outcome, PrivateJob, Run
+from daskrado.errors import about_the_key
+from daskrado.jobs.base import Address, Charge, Line, Outcome, PrivateJob, Run, calibrated
 from daskrado.jobs.report import Section, bars
 from daskrado.lake.scan import Lake, open_lake
 from daskrado.lake.seeds import SignatureKey
@@ -21,9 +20,8 @@ from daskrado.learners.base import Learner, ReleaseLearner
 from daskrado.learners.on_passes.iterative import IterativeLearner, Learned, Session, worthwhile_guarantee
 from daskrado.ledger.account import Account
 from daskrado.models.linear import LinearModel
-from daskrado.privacy.mechanisms import OneShot, Target, default_mechanism, mechanism, mechanism_kind
+from daskrado.privacy.mechanisms import OneShot, default_mechanism, mechanism_kind
 from daskrado.privacy.perturbation import PublicFacts
-from daskrado.privacy.protect import Private
 from daskrado.privacy.relations import Relation
 from daskrado.privacy.release import Release, release_without_privacy
 from daskrado.privacy.statement import PrivacyStatement
@@ -52,6 +50,7 @@ class LearnJob(PrivateJob):
 
     name: ClassVar[str] = "learn"
     without_privacy: ClassVar[str] = "a baseline"
+    title: ClassVar[str] = "{job.dataset}: a linear classifier"
     addresses: ClassVar[tuple[Address, ...]] = (("learner", "public_lake"),)
 
     learner: AnyLearner = Field(default="moments", validate_default=True)
@@ -78,10 +77,8 @@ class LearnJob(PrivateJob):
     @field_validator("mechanism")
     @classmethod
     def _known_mechanism(cls, name: str | None) -> str | None:
-        try:
+        with about_the_key():
             return None if name is None else mechanism_kind(name).name
-        except UsageError as error:
-            raise ValueError(str(error)) from error
 
     @model_validator(mode="after")
     def _check(self) -> LearnJob:
@@ -131,7 +128,7 @@ class LearnJob(PrivateJob):
     def _check_noise(self) -> None:
         if self.budget is None or isinstance(self.learner, IterativeLearner):
             return
-        kind = mechanism_kind(self.noise)
+        kind = mechanism_kind(self.mechanism or default_mechanism(self.budget.delta))
         if kind.needs_delta and self.budget.delta == 0:
             raise ValueError(
                 f"{kind.name} noise needs delta above 0: give budget.delta, or use laplace for a pure guarantee"
@@ -144,12 +141,6 @@ class LearnJob(PrivateJob):
     def _counts_rows(self) -> bool:
         """Whether the number of rows is secret."""
         return self.protect is not None and self.protect.relation is Relation.ADD_REMOVE
-
-    @property
-    def noise(self) -> str:
-        """The mechanism's name: as given, else by the budget's delta."""
-        assert self.budget is not None
-        return self.mechanism or default_mechanism(self.budget.delta)
 
     @cached_property
     def chosen_statistic(self) -> Statistic | None:
@@ -172,61 +163,40 @@ class LearnJob(PrivateJob):
         """What a learner that reads the lake several times may know before it reads a row."""
         rows = self.rows or open_lake(self.lake, self.domain).rows
         width, bound = self.domain.width, self.domain.norm_bound
-        if not isinstance(self.privacy, Private):
+        if not self.private:
             return PublicFacts(rows, width, bound, Relation.REPLACE_ONE, 1.0)
-        protect, budget = self.privacy.protect, self.privacy.budget
-        return PublicFacts(
-            rows,
-            width,
-            bound,
-            protect.relation,
-            budget.epsilon,
-            budget.delta,
-            protect.rows_per_unit,
-            self.lattice.bits,
-        )
+        protect, budget = self.asked.protect, self.asked.budget
+        asked = (protect.relation, budget.epsilon, budget.delta, protect.rows_per_unit)
+        return PublicFacts(rows, width, bound, *asked, self.lattice.bits)
 
     def calibrated(self) -> OneShot | None:
         """The mechanism of a one-shot release, calibrated anew: each is used once."""
-        if not isinstance(self.privacy, Private) or self.chosen_statistic is None:
+        if not self.private or self.chosen_statistic is None:
             return None
-        protect, budget = self.privacy.protect, self.privacy.budget
-        target = Target(self.chosen_statistic, self.lattice, protect.relation, protect.rows_per_unit)
-        return mechanism(self.noise, target, budget.epsilon, budget.delta)
+        return calibrated(self.asked, self.chosen_statistic, self.lattice, self.mechanism)
 
     def charges(self) -> tuple[Charge, ...]:
-        """One: that of the mechanism, or of the learner."""
-        if not isinstance(self.privacy, Private):
+        if not self.private:
             return ()
         chosen = self.calibrated()
         if chosen is not None:
-            return (Charge.of_mechanism(ROLE, chosen, self.privacy, self.assumptions),)
+            return (Charge.of_mechanism(ROLE, chosen, self.asked, self.assumptions),)
         found = worthwhile_guarantee(cast(IterativeLearner, self.learner), self.facts)
-        statement = PrivacyStatement.of(
-            found.event,
-            self.privacy.protect,
-            self.privacy.budget,
-            mechanism=found.mechanism,
-            theorem=found.theorem,
-            assumptions=(*self.assumptions, *found.assumptions),
-        )
-        return (Charge(ROLE, found.event, statement),)
-
-    @property
-    def title(self) -> str:
-        """What it makes."""
-        return f"{self.dataset}: a linear classifier"
+        assumed = (*self.assumptions, *found.assumptions)
+        return (Charge.of(ROLE, found.event, self.asked, found.mechanism, found.theorem, assumed),)
 
     def plan(self) -> Iterator[Line]:
-        """Statistic, learner, forecast and noise."""
         statistic = self.chosen_statistic
         if statistic is not None:
             yield "statistic", f"{statistic.name}, {statistic.size:,} integers on a 2^-{self.lattice.bits} grid"
         yield "learner", self.learner.name
         yield from self.forecast()
         chosen = self.calibrated()
-        for row in () if chosen is None else self.noise_rows(chosen.noise_std()):
-            yield "noise", f"{row.block}: {row.text}"
+        for block, _, std, rows in () if chosen is None else self.noise_rows(chosen.noise_std()):
+            yield (
+                "noise",
+                f"{block}: standard deviation {std:.4g}, {rows}" if std else f"{block}: public, none needed",
+            )
 
     def forecast(self) -> Iterator[Line]:
         """What a learner that reads the lake several times will do, and the excess risk to expect of its noise."""
@@ -237,11 +207,13 @@ class LearnJob(PrivateJob):
             excess = self.learner.excess(self.facts)
             yield "forecast", f"about {excess:.2g} more loss per row than without noise (a public rule)"
 
-    def noise_rows(self, std: Mapping[str, float]) -> Iterator[BlockNoise]:
-        """For each block: the noise, and how many rows of full norm would move an entry as far."""
+    def noise_rows(self, std: Mapping[str, float]) -> Iterator[tuple[str, int, float, str]]:
+        """For each block: name, entries, the noise on each, and how many rows of full norm would move it as far."""
         assert self.chosen_statistic is not None
         for block in self.chosen_statistic.blocks:
-            yield BlockNoise(block.name, block.size, std[block.name], self.lattice.norm_bound**block.power)
+            count = std[block.name] / self.lattice.norm_bound**block.power
+            rows = f"{count:,.1f}" if count < 1000 else f"{math.ceil(count):,}"
+            yield block.name, block.size, std[block.name], f"as much as {rows} rows"
 
     @property
     def by_record(self) -> bool:
@@ -278,7 +250,6 @@ class LearnJob(PrivateJob):
         return SignatureKey.secret() if seed is None else SignatureKey.from_seed(seed)
 
     def needs_rows(self, account: Account) -> bool:
-        """A kept release of a statistic needs no rows."""
         return self.chosen_statistic is None or not account.has(ROLE)
 
     def work(self, run: Run) -> Outcome:
@@ -310,35 +281,11 @@ class LearnJob(PrivateJob):
             if not run.charges:
                 watch = getattr(run.progress, "note", None)
                 with run.clock("learn"):
-                    return learner.learn(Session(passes, _nothing, progress=run.progress, watch=watch), self.facts)
+                    free = Session(passes, lambda: None, progress=run.progress, watch=watch)
+                    return learner.learn(free, self.facts)
             grant = run.grants[ROLE]
             draws, spend = run.account.numbered(ROLE, grant), partial(run.account.spend, grant)
             return learner.learn(Session(passes, spend, progress=run.progress, journal=draws), self.facts)
-
-
-def _nothing() -> None:
-    """A run without privacy has no grant to spend."""
-
-
-@dataclass(frozen=True)
-class BlockNoise:
-    """The noise on the entries of one block."""
-
-    block: str
-    entries: int
-    std: float
-    row: float  # what a row of full norm adds to an entry
-
-    @property
-    def rows(self) -> str:
-        """The noise in words."""
-        count = self.std / self.row
-        return f"as much as {count:,.1f} rows" if count < 1000 else f"as much as {math.ceil(count):,} rows"
-
-    @property
-    def text(self) -> str:
-        """For a plan."""
-        return f"standard deviation {self.std:.4g}, {self.rows}" if self.std else "public, none needed"
 
 
 def headline_of(released: Release | Learned) -> Headline:
@@ -390,8 +337,8 @@ def _noise_section(job: LearnJob, shown: Headline, released: Release | Learned) 
         text=f"The released {shown.what} has length {length:.4g}; noise alone would have length about {alone:.4g}.",
         header=("released", "entries", "noise, standard deviation", "moves an entry"),
         rows=[
-            (row.block, f"{row.entries:,}", f"{row.std:.4g}", row.rows if row.std else "public: no noise needed")
-            for row in job.noise_rows(released.noise_std)
+            (block, f"{entries:,}", f"{std:.4g}", rows if std else "public: no noise needed")
+            for block, entries, std, rows in job.noise_rows(released.noise_std)
         ],
         plot=plot,
     )

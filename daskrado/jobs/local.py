@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import model_validator
 
 from daskrado.cluster import ClusterConfig, connect
-from daskrado.errors import DataError, UsageError
+from daskrado.errors import DataError, UsageError, about_the_key
 from daskrado.jobs.base import Charge, Line, Outcome, PrivateJob, Run
 from daskrado.jobs.local_reports import AnyReports, ColumnReports, Estimates, ReportFacts, RowReports
 from daskrado.jobs.report import Section, bars
@@ -24,9 +24,8 @@ from daskrado.lake.collect import Progress
 from daskrado.lake.report_rows import check_rows, write_reports
 from daskrado.learners.on_release.moments import MomentsLearner
 from daskrado.models.linear import LinearModel
-from daskrado.privacy.accountant import Event, compose, total_event
+from daskrado.privacy.accountant import Event, compose
 from daskrado.privacy.release import Release
-from daskrado.privacy.statement import PrivacyStatement
 from daskrado.statistics.moments import Moments
 from daskrado.table.yaml_file import write_text
 
@@ -86,57 +85,36 @@ class LocalJob(PrivateJob):
     """``reports`` says what is randomised and how; ``budget`` is the most that one person's reports may cost."""
 
     name: ClassVar[str] = "local"
+    title: ClassVar[str] = "{job.dataset}: local reports of {job.reports.kind}"
     reports: AnyReports
 
     @model_validator(mode="after")
     def _check_reports(self) -> LocalJob:
         if not self.private:
             raise ValueError("local reports are always private")
-        assert self.protect is not None
-        assert self.budget is not None
-        if self.protect.relation is not self.reports.relation:
+        protect, budget, kind = self.asked.protect, self.asked.budget, self.reports.kind
+        if protect.relation is not self.reports.relation:
+            raise ValueError(f"reports of {kind} protect under {self.reports.relation}, not {protect.relation}")
+        with about_the_key():
+            total = compose(self.events(), budget.delta)
+        if not total.epsilon <= budget.epsilon * (1 + 1e-9):
             raise ValueError(
-                f"reports of {self.reports.kind} protect under {self.reports.relation}, not {self.protect.relation}"
-            )
-        try:
-            total = compose(self.events(), self.budget.delta)
-        except UsageError as error:
-            raise ValueError(str(error)) from error
-        if not total.epsilon <= self.budget.epsilon * (1 + 1e-9):
-            raise ValueError(
-                f"the reports of one {self.protect.unit} cost epsilon {float(total.epsilon):.4g} at delta "
-                f"{self.budget.delta:g} ({total.method}), more than the budget {self.budget.epsilon:g}"
+                f"the reports of one {protect.unit} cost epsilon {float(total.epsilon):.4g} at delta "
+                f"{budget.delta:g} ({total.method}), more than the budget {budget.epsilon:g}"
             )
         return self
 
     def events(self) -> list[Event]:
         """What all reports of one person cost."""
-        assert self.protect is not None
-        return self.reports.events(self.domain) * self.protect.rows_per_unit
+        return self.reports.events(self.domain) * self.asked.protect.rows_per_unit
 
     def charges(self) -> tuple[Charge, ...]:
-        """One, for all reports of one person."""
-        assert self.protect is not None
-        assert self.budget is not None
-        events, delta = self.events(), self.budget.delta
-        statement = PrivacyStatement.of(
-            events,
-            self.protect,
-            self.budget,
-            mechanism=f"local reports of {self.reports.kind}",
-            theorem=THEOREM,
-            assumptions=self.assumptions,
-            accountant=f"local: {compose(events, delta).method}",
-        )
-        return (Charge(ROLE, total_event(events, delta), statement, room=8),)
-
-    @property
-    def title(self) -> str:
-        """What is reported."""
-        return f"{self.dataset}: local reports of {self.reports.kind}"
+        events = self.events()
+        method = f"local: {compose(events, self.asked.budget.delta).method}"
+        how = (f"local reports of {self.reports.kind}", THEOREM, self.assumptions)
+        return (Charge.of(ROLE, events, self.asked, *how, accountant=method, room=8),)
 
     def plan(self) -> Iterator[Line]:
-        """Where rows are randomised."""
         yield "reports", f"{self.reports.kind}, randomised at the source, one for each row"
 
     def encoding(self, **changes: Any) -> EncodeJob:
@@ -188,7 +166,6 @@ class EncodeJob(LocalJob):
     prefix: ClassVar[str] = "_"
 
     def work(self, run: Run) -> Outcome:
-        """Encode."""
         folder, rows = self._encoded(run)
         return Outcome(
             LocalFindings(rows),

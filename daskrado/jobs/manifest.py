@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files as package_files
 from pathlib import Path
@@ -17,39 +17,31 @@ import daskrado
 from daskrado.privacy.accountant import event_to_json
 
 if TYPE_CHECKING:
-    from daskrado.jobs.base import Charge, Outcome, Run
+    from daskrado.jobs.outcome import Charge
+    from daskrado.jobs.result import Result
+    from daskrado.jobs.run import Run
 
 SCHEMA = "daskrado.manifest/2"
 
 
-def manifest_of(
-    run: Run,
-    outcome: Outcome,
-    *,
-    folder: Path,
-    facts: Mapping[str, Any],
-    budget: Sequence[Mapping[str, Any]],
-    seconds: Mapping[str, float],
-    notes: Sequence[str],
-) -> dict[str, Any]:
+def manifest_of(run: Run, result: Result, folder: Path) -> dict[str, Any]:
     """Everything public about a run. ``seconds`` is empty where the number of rows is secret, and then left out."""
-    job = run.job
     return {
         "schema": SCHEMA,
         "daskrado": daskrado.__version__,
-        "kind": job.name,
-        "run": run.account.run,
-        "dataset": job.dataset,
-        "statement": outcome.statement.model_dump(mode="json"),
-        "privacy_in_words": outcome.statement.sentence(),
+        "kind": result.kind,
+        "run": result.run,
+        "dataset": result.dataset,
+        "statement": result.statement.model_dump(mode="json"),
+        "privacy_in_words": result.statement.sentence(),
         "charges": [_charge(charge) for charge in run.charges.values()],
-        "budget": [dict(state) for state in budget],
-        "job": job.public_options(),
-        "domain_sha256": job.domain.digest(),
+        "budget": list(result.budget),
+        "job": run.job.public_options(),
+        "domain_sha256": run.job.domain.digest(),
         "files": [_file(folder, path) for path in sorted(folder.rglob("*")) if path.is_file()],
-        "facts": dict(facts),
-        "notes": list(notes),
-        **({"seconds": dict(seconds)} if seconds else {}),
+        "facts": result.facts,
+        "notes": list(result.notes),
+        **({"seconds": result.seconds} if result.seconds else {}),
     }
 
 

@@ -17,14 +17,13 @@ from pydantic import Field, model_validator
 
 from daskrado.bounds.margins import Bound, MarginDistribution
 from daskrado.errors import UsageError
-from daskrado.jobs.base import Address, Charge, Line, Outcome, PrivateJob, Run
+from daskrado.jobs.base import Address, Charge, Line, Outcome, PrivateJob, Run, calibrated
 from daskrado.jobs.report import Section, draw
 from daskrado.lake.collect import Passes, Progress
 from daskrado.learners.on_passes.adaboost import AdaBoost
 from daskrado.learners.on_release.radoboost import RadoBoost
 from daskrado.models.linear import LinearModel
-from daskrado.privacy.mechanisms import OneShot, Target, default_mechanism, mechanism
-from daskrado.privacy.protect import Private
+from daskrado.privacy.mechanisms import OneShot
 from daskrado.privacy.release import Release, release_without_privacy
 from daskrado.statistics.base import Summary
 from daskrado.statistics.margins import MarginHistogram, whole_votes
@@ -68,9 +67,18 @@ class ModelBounds:
     margin_bound: Bound
     breiman_bound: Bound
 
-    def facts(self) -> dict[str, Any]:
-        """As plain values."""
-        return {**vars(self), "margin_bound": str(self.margin_bound), "breiman_bound": str(self.breiman_bound)}
+    def lines(self) -> tuple[str, ...]:
+        """For a terminal."""
+        return (
+            f"{self.model}: error {self.training_error:.4f} on these rows",
+            f"  true error at most {self.margin_bound}, at theta {self.theta:g}",
+            f"  Breiman's bound {self.breiman_bound}",
+        )
+
+    def row(self) -> tuple[str, ...]:
+        """For a table."""
+        bound = f"{self.margin_bound} at theta {self.theta:g}"
+        return self.model, f"{self.training_error:.4f}", bound, str(self.breiman_bound)
 
 
 @dataclass(frozen=True)
@@ -105,11 +113,8 @@ class Margins:
                 colour = colour_of[family]
                 axes.plot(self.edges, share, style, color=colour, linewidth=1.4, label=self.names[k])
             axes.axvline(0, color="#2d3748", linewidth=0.6)
-            axes.set_xlabel("theta")
-            axes.set_ylabel("share of examples with margin at most theta")
-            axes.legend(fontsize=8, frameon=False)
 
-        return draw(paint, height=4.2)
+        return draw(paint, "theta", "share of examples with margin at most theta", legend="", height=4.2)
 
 
 class MarginsJob(PrivateJob):
@@ -159,48 +164,30 @@ class MarginsJob(PrivateJob):
         votes = tuple(whole_votes(theta, bounds, domain.norm_bound) for theta in weights)
         return MarginHistogram(domain.width, votes, self.lattice.bits, self.bins)
 
-    def calibrated(self, statistic: MarginHistogram) -> OneShot | None:
-        """The mechanism for the histograms; None where nobody is protected."""
-        if not isinstance(self.privacy, Private):
-            return None
-        protect, budget = self.privacy.protect, self.privacy.budget
-        target = Target(statistic, self.lattice, protect.relation, protect.rows_per_unit)
-        return mechanism(default_mechanism(budget.delta), target, budget.epsilon, budget.delta)
-
+    @property
     def _planned(self) -> OneShot | None:
         """The mechanism for histograms of as many models: their weights change neither its noise nor its cost."""
-        return self.calibrated(self.statistic([np.zeros(self.domain.width)] * max(1, len(self.models))))
+        shape = self.statistic([np.zeros(self.domain.width)] * max(1, len(self.models)))
+        return calibrated(self.asked, shape, self.lattice) if self.private else None
 
     def charges(self) -> tuple[Charge, ...]:
-        """One, for the histograms of all models."""
-        planned = self._planned()
-        if planned is None or not isinstance(self.privacy, Private):
-            return ()
-        return (Charge.of_mechanism(ROLE, planned, self.privacy, self.assumptions),)
+        planned = self._planned
+        return () if planned is None else (Charge.of_mechanism(ROLE, planned, self.asked, self.assumptions),)
 
     def inputs(self) -> dict[str, str]:
-        """The models' weights."""
         digest = hashlib.sha256(b"".join(weights.tobytes() for weights in self.weights.values()))
         return {"the models": digest.hexdigest()}
 
-    @property
-    def title(self) -> str:
-        """How many models are measured."""
-        boosted = 0 if self.boost is None else len(self.boost.learners) * len(self.boost.rounds)
-        return f"{self.dataset}: margins of {len(self.models) or boosted} models"
-
     def plan(self) -> Iterator[Line]:
-        """Bins and noise."""
         yield "margins", f"{self.bins} bins in [-1, 1] for each model"
-        planned = self._planned()
-        if planned is not None:
+        if (planned := self._planned) is not None:
             yield "noise", f"standard deviation {planned.noise_std()['margins']:.4g} rows on each bin"
 
     def work(self, run: Run) -> Outcome:
         """Count the margins of the given models, or of those that are trained here, and bound their errors."""
-        models = self.weights
-        chosen = self.calibrated(self.statistic(models.values())) if self.private else None
-        if chosen is not None:
+        if self.private:
+            models = self.weights
+            chosen = calibrated(self.asked, self.statistic(models.values()), self.lattice)
             released = run.release(ROLE, chosen, lambda: self._gathered(run)[1])
         else:
             models, summary = self._gathered(run)
@@ -210,9 +197,7 @@ class MarginsJob(PrivateJob):
     def _gathered(self, run: Run) -> tuple[Weights, Summary]:
         """The models and the histograms of their margins."""
         boosts = self.boost is not None
-        with (
-            run.passes(self.lattice, seeded=boosts, by_record=False, placed=boosts) as passes,
-        ):
+        with run.passes(self.lattice, seeded=boosts, by_record=False, placed=boosts) as passes:
             models = self.weights
             if self.boost is not None:
                 with run.clock("boost"):
@@ -234,24 +219,16 @@ class MarginsJob(PrivateJob):
         return ModelBounds(model, found.error, theta, best, found.breiman_bound(hypotheses, failure))
 
     def _outcome(self, found: Margins, released: Release) -> Outcome:
-        lines = [
-            line
-            for one in found.bounds
-            for line in (
-                f"{one.model}: error {one.training_error:.4f} on these rows",
-                f"  true error at most {one.margin_bound}, at theta {one.theta:g}",
-                f"  Breiman's bound {one.breiman_bound}",
-            )
-        ]
         return Outcome(
             found,
             released.statement,
             release=released,
-            facts={"noise_std": found.noise_std, "bounds": [one.facts() for one in found.bounds]},
-            lines=lines,
+            facts={"noise_std": found.noise_std, "bounds": [vars(one) for one in found.bounds]},
+            lines=[line for one in found.bounds for line in one.lines()],
             made=[("margins", f"{self.bins} bins in [-1, 1] for each of {len(found.names)} models")],
             sections=lambda: self._sections(found),
             files={"margins.json": found.save},
+            title=f"{self.dataset}: margins of {len(found.names)} models",
         )
 
     def _sections(self, found: Margins) -> list[Section]:
@@ -262,15 +239,7 @@ class MarginsJob(PrivateJob):
                 text=f"Holds with probability {self.confidence:g} if the rows were drawn independently; |H| = "
                 f"{2 * self.domain.width} (each feature and its negation).",
                 header=("model", "error on these rows", "Schapire, Freund, Bartlett and Lee", "Breiman"),
-                rows=[
-                    (
-                        one.model,
-                        f"{one.training_error:.4f}",
-                        f"{one.margin_bound} at theta {one.theta:g}",
-                        str(one.breiman_bound),
-                    )
-                    for one in found.bounds
-                ],
+                rows=[one.row() for one in found.bounds],
             ),
         ]
 

@@ -1,21 +1,40 @@
-"""What a job asks of the ledger, and what it found."""
+"""What a job asks of the ledger, what it found, and that the one covers the other."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from daskrado.jobs.report import Section
 from daskrado.models.linear import LinearModel
-from daskrado.privacy.accountant import Event
-from daskrado.privacy.mechanisms import OneShot
+from daskrado.privacy.accountant import Event, compose, total_event
+from daskrado.privacy.mechanisms import OneShot, Target, default_mechanism, mechanism
 from daskrado.privacy.protect import Private
 from daskrado.privacy.relations import Relation
 from daskrado.privacy.statement import PrivacyStatement
+from daskrado.statistics.base import Statistic
+from daskrado.table.lattice import Lattice
+
+if TYPE_CHECKING:
+    from daskrado.jobs.run import Run
 
 Line = tuple[str, str]
+_ROUNDING = Fraction(1, 10**8)  # several events are charged as one, whose epsilon is rounded up to nine decimals
+
+
+def calibrated(
+    private: Private, statistic: Statistic, lattice: Lattice, name: str | None = None, granted: Event | None = None
+) -> OneShot:
+    """The mechanism for one release of a statistic: as named, else by the budget's delta.
+
+    It stays within the event that was ``granted``, where that was reserved before the statistic's bounds were known.
+    """
+    protect, budget = private.protect, private.budget
+    target = Target(statistic, lattice, protect.relation, protect.rows_per_unit)
+    return mechanism(name or default_mechanism(budget.delta), target, budget.epsilon, budget.delta, granted)
 
 
 @dataclass(frozen=True)
@@ -34,23 +53,40 @@ class Charge:
     blocks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        from daskrado.jobs.claims import covers  # which needs this module for its types
-
         if not (self.statement.private and covers(self.statement, [self.event])):
             raise ValueError(f"charge {self.role!r} costs {self.event}, and its statement says less")
 
     @classmethod
-    def of_mechanism(cls, role: str, mechanism: OneShot, private: Private, assumptions: Sequence[str] = ()) -> Charge:
-        """The charge of one calibrated mechanism."""
+    def of(
+        cls,
+        role: str,
+        events: Event | Sequence[Event],
+        private: Private,
+        mechanism: str,
+        theorem: str,
+        assumptions: Sequence[str],
+        *,
+        accountant: str | None = None,
+        room: int = 0,
+    ) -> Charge:
+        """The charge of an event, or of several as one, and its statement: see :meth:`PrivacyStatement.of`."""
         statement = PrivacyStatement.of(
-            mechanism.event,
+            events,
             private.protect,
             private.budget,
-            mechanism=mechanism.name,
-            theorem=mechanism.theorem,
-            assumptions=(*assumptions, *mechanism.assumptions),
+            mechanism=mechanism,
+            theorem=theorem,
+            assumptions=assumptions,
+            accountant=accountant,
         )
-        return cls(role, mechanism.event, statement, 16 * mechanism.target.statistic.size)
+        event = total_event(events, private.budget.delta) if isinstance(events, Sequence) else events
+        return cls(role, event, statement, room)
+
+    @classmethod
+    def of_mechanism(cls, role: str, chosen: OneShot, private: Private, assumptions: Sequence[str] = ()) -> Charge:
+        """The charge of one calibrated mechanism."""
+        room, assumed = 16 * chosen.target.statistic.size, (*assumptions, *chosen.assumptions)
+        return cls.of(role, chosen.event, private, chosen.name, chosen.theorem, assumed, room=room)
 
     @property
     def relation(self) -> Relation:
@@ -78,3 +114,34 @@ class Outcome:
     files: Mapping[str, Callable[[Path], None]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     title: str = ""  # of the report, where the job itself cannot say it
+
+
+def covers(statement: PrivacyStatement, events: Sequence[Event]) -> bool:
+    """Whether a statement says at least what events cost together."""
+    assert statement.epsilon is not None
+    assert statement.delta is not None
+    return bool(compose(events, statement.delta).epsilon <= Fraction(statement.epsilon) * (1 + _ROUNDING) + _ROUNDING)
+
+
+def check_claim(run: Run, claim: PrivacyStatement) -> None:
+    """Refuse a statement that says less than the run's charges, or that nobody paid or drew for.
+
+    Checked for every kind before anything is written.
+    """
+    job = run.job
+    if not claim.private:
+        return
+    if not run.charges:
+        if not job.protected_elsewhere or claim != job.statement:
+            raise ValueError(f"kind {job.name} publishes a private statement and charges nothing for it")
+        return
+    events = [charge.event for charge in run.charges.values() if _whom(charge.statement) == _whom(claim)]
+    if not events or not covers(claim, events):
+        raise ValueError(f"kind {job.name} publishes {claim.sentence()!r}, which is not what it was charged for")
+    for role in () if run.charged_elsewhere else run.charges:
+        if role not in run.grants or not run.account.spent(run.grants[role]):
+            raise ValueError(f"kind {job.name} publishes without drawing for its charge {role!r}")
+
+
+def _whom(statement: PrivacyStatement) -> tuple[Relation | None, str, int]:
+    return statement.relation, statement.unit, statement.rows_per_unit

@@ -5,20 +5,19 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskrado.jobs.claims import check_claim
 from daskrado.jobs.manifest import manifest_of, plain_json
+from daskrado.jobs.outcome import Outcome, check_claim
 from daskrado.jobs.report import page_of
 from daskrado.jobs.result import Result
 from daskrado.models.linear import LinearModel
 from daskrado.table.yaml_file import write_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from daskrado.jobs.base import Outcome, Run
+    from daskrado.jobs.run import Run
 
 SHOWN_WEIGHTS = 8
 _log = logging.getLogger(__name__)
@@ -26,64 +25,58 @@ _log = logging.getLogger(__name__)
 
 def publish(run: Run, outcome: Outcome, *, write: bool) -> Result:
     """Publish what a run found, if it is to be written, and return it."""
-    job, account = run.job, run.account
-    check_claim(run, outcome)
-    budget = tuple(run.budgets())
-    rows = run.rows
+    check_claim(run, outcome.statement)
+    job, rows = run.job, run.rows
     known = ({"rows": rows} if job.rows_public else {}) | ({"table": run.table} if run.table else {})
-    facts = plain_json({**known, **outcome.facts})
-    # How long a pass takes tells how many rows there are.
-    seconds = dict(run.clock.seconds) if rows is not None else {}
-    names: list[str] = []
-    stopped: BaseException | None = None
-    if write:
-        with account.publish(job.output) as folder:
-            manifest, report = f"{job.prefix}manifest.json", f"{job.prefix}report.html"
-            names = [*write_files(outcome, folder), manifest, report]
-            notes = (*account.notes, *outcome.notes)
-            content = manifest_of(
-                run, outcome, folder=folder, facts=facts, budget=budget, seconds=seconds, notes=notes
-            )
-            write_text(folder / manifest, json.dumps(content, indent=2, allow_nan=False) + "\n")
-            try:
-                write_text(folder / report, page_of(run, outcome, facts, budget, seconds, notes))
-            except BaseException as error:  # what was paid for is on disk: a page is not worth losing it
-                _log.info("report", exc_info=True)
-                names.remove(report)
-                account.notes += (
-                    f"{report} could not be drawn ({type(error).__name__}); everything else is complete",
-                )
-                stopped = None if isinstance(error, Exception) else error
-        if stopped is not None:  # Ctrl-C ends the command, after what was paid for is published
-            raise stopped
-    notes = (*account.notes, *outcome.notes)
-    lines = [outcome.statement.sentence(), *outcome.lines, *map(budget_line, budget), *notes]
-    if outcome.model is not None:
-        lines += ["largest weights:", *weight_lines(outcome.model)]
-    spent = ", ".join(f"{stage} {value:g} s" for stage, value in seconds.items())
-    if write:
-        lines.append("; ".join(filter(None, [spent, f"written to {job.output}: {', '.join(names)}"])))
-    return Result(
+    result = Result(
         job.name,
-        account.run,
+        run.account.run,
         job.dataset,
         outcome.value,
         outcome.statement,
-        budget,
+        tuple(run.budgets()),
         outcome.model,
         outcome.release,
-        facts,
-        notes,
-        seconds,
-        tuple(lines),
+        plain_json({**known, **outcome.facts}),
+        (*run.account.notes, *outcome.notes),
+        # How long a pass takes tells how many rows there are.
+        dict(run.clock.seconds) if rows is not None else {},
     )
+    names = _write(run, outcome, result) if write else []
+    notes = (*run.account.notes, *outcome.notes)
+    lines = [result.statement.sentence(), *outcome.lines, *map(budget_line, result.budget), *notes]
+    if outcome.model is not None:
+        lines += ["largest weights:", *weight_lines(outcome.model)]
+    if write:
+        spent = ", ".join(f"{stage} {value:g} s" for stage, value in result.seconds.items())
+        lines.append("; ".join(filter(None, [spent, f"written to {job.output}: {', '.join(names)}"])))
+    return replace(result, notes=notes, lines=tuple(lines))
+
+
+def _write(run: Run, outcome: Outcome, result: Result) -> list[str]:
+    """Write files, manifest and report; returns their names."""
+    job, account, stopped = run.job, run.account, None
+    manifest, report = f"{job.prefix}manifest.json", f"{job.prefix}report.html"
+    with account.publish(job.output) as folder:
+        names = [*write_files(outcome, folder), manifest]
+        content = manifest_of(run, result, folder)
+        write_text(folder / manifest, json.dumps(content, indent=2, allow_nan=False) + "\n")
+        try:
+            write_text(folder / report, page_of(run, outcome, result))
+            names.append(report)
+        except BaseException as error:  # what was paid for is on disk: a page is not worth losing it
+            _log.info("report", exc_info=True)
+            why = f"could not be drawn ({type(error).__name__}); everything else is complete"
+            account.notes += (f"{report} {why}",)
+            stopped = None if isinstance(error, Exception) else error
+    if stopped is not None:  # Ctrl-C ends the command, after what was paid for is published
+        raise stopped
+    return names
 
 
 def write_files(outcome: Outcome, folder: Path) -> list[str]:
     """Write the model and the kind's own files; returns their names."""
-    writers: Mapping[str, Callable[[Path], None]] = outcome.files
-    if outcome.model is not None:
-        writers = {"model.json": outcome.model.save, **writers}
+    writers = {**({} if outcome.model is None else {"model.json": outcome.model.save}), **outcome.files}
     for name, write in writers.items():
         write(folder / name)
     return list(writers)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pydantic import Field, field_validator, model_validator
 
 from daskrado.engines.queries import Answer, Calibration, PrivateQueries, WeightsPlan
-from daskrado.errors import LedgerError, UsageError
+from daskrado.errors import LedgerError, UsageError, about_the_key
 from daskrado.jobs.base import Address, Charge, Line, Outcome, PrivateJob, Run, opened
 from daskrado.jobs.report import Section, draw
 from daskrado.lake.collect import Progress
@@ -25,7 +25,6 @@ from daskrado.ledger.account import lost
 from daskrado.ledger.journal import Journal
 from daskrado.ledger.ledger import Grant, State
 from daskrado.models.synthetic_rows import synthetic_rows
-from daskrado.privacy.statement import PrivacyStatement
 from daskrado.statistics.counts import Histogram
 from daskrado.statistics.universe import Universe
 from daskrado.table.lattice import Lattice
@@ -75,11 +74,8 @@ class Answers:
                 points = [(i, a.count) for i, a in enumerate(self.answers) if a.lazy is lazy]
                 if points:
                     axes.plot(*zip(*points, strict=True), ".", markersize=3, color=colour, label=name)
-            axes.set_xlabel("query")
-            axes.set_ylabel("released count")
-            axes.legend(fontsize=8, frameon=False)
 
-        return draw(paint)
+        return draw(paint, "query", "released count", legend="")
 
 
 class QueriesJob(PrivateJob):
@@ -115,28 +111,25 @@ class QueriesJob(PrivateJob):
     def _check_universe(self) -> QueriesJob:
         if not self.private:
             raise ValueError("exact counts need no engine: kind queries is always private")
-        try:
+        with about_the_key():
             universe = Universe.of(self.domain, self.universe)
             for query in self.queries:
                 universe.cells(query)
             self.weights_plan()
-        except UsageError as error:
-            raise ValueError(str(error)) from error
         return self
 
     def weights_plan(self) -> WeightsPlan:
         """The engine's public plan."""
-        assert self.protect is not None
-        assert self.budget is not None
+        protect, budget = self.asked.protect, self.asked.budget
         return WeightsPlan(
             Universe.of(self.domain, self.universe),
-            self.protect.relation,
-            self.budget.epsilon,
-            self.budget.delta,
+            protect.relation,
+            budget.epsilon,
+            budget.delta,
             updates=self.updates,
             queries=self.expected or max(1, len(self.queries)),
             threshold=self.threshold,
-            rows_per_unit=self.protect.rows_per_unit,
+            rows_per_unit=protect.rows_per_unit,
         )
 
     @property
@@ -145,23 +138,7 @@ class QueriesJob(PrivateJob):
         return _calibrated(self.weights_plan())
 
     def charges(self) -> tuple[Charge, ...]:
-        """One, for the whole engine."""
-        assert self.protect is not None
-        assert self.budget is not None
-        statement = PrivacyStatement.of(
-            self.calibration.events,
-            self.protect,
-            self.budget,
-            mechanism=MECHANISM,
-            theorem=THEOREM,
-            assumptions=self.assumptions,
-        )
-        return (Charge(ROLE, self.calibration.event, statement),)
-
-    @property
-    def title(self) -> str:
-        """How many queries are answered."""
-        return f"{self.dataset}: {len(self.queries):,} counting queries"
+        return (Charge.of(ROLE, self.calibration.events, self.asked, MECHANISM, THEOREM, self.assumptions),)
 
     def engine_facts(self) -> dict[str, Any]:
         """Public facts about noise and threshold."""
@@ -174,7 +151,6 @@ class QueriesJob(PrivateJob):
         }
 
     def plan(self) -> Iterator[Line]:
-        """Threshold and noise."""
         facts = self.engine_facts()
         yield "universe", f"{facts['cells']:,} cells of {', '.join(self.universe)}"
         yield "engine", f"{facts['updates_allowed']} updates, at gaps above {facts['threshold_rows']:,} rows"
@@ -241,6 +217,7 @@ class QueriesJob(PrivateJob):
             made=[("universe", f"{facts['cells']:,} cells of {', '.join(self.universe)}")],
             sections=lambda: self._sections(found, facts),
             files=files,
+            title=f"{self.dataset}: {len(self.queries):,} counting queries",
         )
 
     def _answered(self, engine: PrivateQueries, progress: Progress | None) -> Answers:

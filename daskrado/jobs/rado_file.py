@@ -54,6 +54,7 @@ class RadoFileJob(Job):
     """A model from a published set of rados; ``lake`` is the address of its file. No pipeline file names it."""
 
     name: ClassVar[str] = "learn from rados"
+    title: ClassVar[str] = "a linear classifier from rados"
     protected_elsewhere: ClassVar[bool] = True
 
     learner: RadoLearner
@@ -61,13 +62,7 @@ class RadoFileJob(Job):
 
     @property
     def statement(self) -> PrivacyStatement:
-        """What the rados guarantee."""
         return self.rados.statement
-
-    @property
-    def title(self) -> str:
-        """What it makes."""
-        return "a linear classifier from rados"
 
     def work(self, run: Run) -> Outcome:
         """Post-processing: the model says what the rados say."""

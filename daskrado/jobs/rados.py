@@ -57,6 +57,7 @@ class RadosJob(Job):
     """
 
     name: ClassVar[str] = "rados"
+    title: ClassVar[str] = "{job.dataset}: sets of rados"
 
     sets: tuple[RadoSetChoice, ...]
     accept_no_privacy: bool = False
@@ -90,11 +91,6 @@ class RadosJob(Job):
         """A run either keeps its lake's number of rows secret or publishes it."""
         return not self._keeping_rows_secret()
 
-    @property
-    def title(self) -> str:
-        """What it makes."""
-        return f"{self.dataset}: sets of rados"
-
     def plans(self) -> list[SetPlan]:
         """Every set with its noise calibrated, anew for each run."""
         return [item.planned(self.domain, self.lattice_bits) for item in self.sets]
@@ -106,7 +102,6 @@ class RadosJob(Job):
         return tuple(charge for plan in plans for charge in plan.charges)
 
     def plan(self) -> Iterator[Line]:
-        """What is made, and the noise on it."""
         for plan in self.plans():
             item = plan.item
             yield "set", f"{item.name}: {item.count} rados of kind {item.kind}"

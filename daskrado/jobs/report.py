@@ -15,7 +15,9 @@ from daskrado.privacy.statement import PrivacyStatement
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from daskrado.jobs.base import Outcome, Run
+    from daskrado.jobs.outcome import Outcome
+    from daskrado.jobs.result import Result
+    from daskrado.jobs.run import Run
 
 _SHOWN = 25
 _NAME = 48  # characters of a name beside a bar; the table has it whole
@@ -45,14 +47,18 @@ def render_page(title: str, run: str, statement: PrivacyStatement, sections: Seq
     )
 
 
-def draw(paint: Callable[[Axes], Any], *, width: float = 7.2, height: float = 3.6) -> str:
-    """An inline SVG: ``paint`` draws on the axes."""
+def draw(paint: Callable[[Axes], Any], x: str, y: str = "", *, legend: str | None = None, height: float = 3.6) -> str:
+    """An inline SVG: ``paint`` draws on axes of these names; ``legend`` is the title of one, perhaps empty."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), layout="constrained")
+    figure = Figure(figsize=(7.2, height), layout="constrained")
     axes = figure.add_subplot()
     paint(axes)
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    if legend is not None:
+        axes.legend(title=legend or None, fontsize=8, frameon=False)
     axes.tick_params(labelsize=8)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
@@ -77,39 +83,31 @@ def bars(values: dict[str, float], title: str, *, noise: float = 0.0) -> str:
             axes.axvspan(-2 * noise, 2 * noise, color="#718096", alpha=0.25, label="noise, ± 2 standard deviations")
             axes.legend(loc="lower right", fontsize=8, frameon=False)
         axes.axvline(0, color="#2d3748", linewidth=0.8)
-        axes.set_xlabel(title + (f" (largest {_SHOWN} of {len(values)})" if len(values) > _SHOWN else ""))
 
-    return draw(paint, height=0.9 + 0.24 * len(ranked))
+    most = f" (largest {_SHOWN} of {len(values)})" if len(values) > _SHOWN else ""
+    return draw(paint, title + most, height=0.9 + 0.24 * len(ranked))
 
 
-def page_of(
-    run: Run,
-    outcome: Outcome,
-    facts: Mapping[str, Any],
-    budget: Sequence[Mapping[str, Any]],
-    seconds: Mapping[str, float],
-    notes: Sequence[str],
-) -> str:
+def page_of(run: Run, outcome: Outcome, result: Result) -> str:
     """The report of a run, a page that a data protection officer can read: the same frame for every kind."""
-    job, model = run.job, outcome.model
-    details = [] if model is None else [(key.replace("_", " "), plain(value)) for key, value in model.details.items()]
-    rows = facts.get("rows")
+    job, details = run.job, {} if result.model is None else result.model.details
     made = [
         *outcome.made,
-        *details,
-        ("rows", f"{rows:,}" if rows is not None else "secret under this relation"),
+        *((key.replace("_", " "), plain(value)) for key, value in details.items()),
+        ("rows", f"{result.rows:,}" if result.rows is not None else "secret under this relation"),
         ("domain", f"{job.domain.width} features, sha256 {job.domain.digest()[:16]}…"),
-        *([("seconds", ", ".join(f"{stage} {value:g}" for stage, value in seconds.items()))] if seconds else []),
     ]
+    if result.seconds:
+        made.append(("seconds", ", ".join(f"{stage} {value:g}" for stage, value in result.seconds.items())))
     sections = [
-        *privacy_sections(outcome.statement, budget),
+        *privacy_sections(result.statement, result.budget),
         *outcome.sections(),
-        *model_sections(model),
+        *model_sections(result.model),
         Section("How it was made", rows=made),
     ]
-    if notes:
-        sections.append(Section("Notes", text="; ".join(notes)))
-    return render_page(outcome.title or job.title, run.account.run, outcome.statement, sections)
+    if result.notes:
+        sections.append(Section("Notes", text="; ".join(result.notes)))
+    return render_page(outcome.title or job.title.format(job=job), result.run, result.statement, sections)
 
 
 def plain(value: Any) -> str:

@@ -42,7 +42,7 @@ def resume(
         return perform(job, overwrite=account.overwrite, ledger=ledger.path, progress=progress, account=account)
 
 
-def _check_output(output: str, account: Account, prefix: str = "") -> None:
+def _check_output(output: str, account: Account, prefix: str) -> None:
     """Refuse a folder that exists; where it is this very run's, only the journal was left over."""
     manifest = Path(output) / f"{prefix}manifest.json"
     if manifest.is_file():

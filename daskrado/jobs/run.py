@@ -74,23 +74,18 @@ class Run:
         """Debit the ledger for every charge, before a row is read."""
         if not self.charges:
             return
-        fingerprint = None
+        mark = None
         if self.job.needs_rows(self.account):
-            fingerprint = self.lake.fingerprint
+            mark = self.lake.fingerprint
             self.client  # noqa: B018 - workers that cannot be reached cost nothing, not even a voided entry
         for what, digest in self.job.inputs().items():
             self.account.unchanged(what, digest)
         relations = dict.fromkeys(charge.relation for charge in self.charges.values())
         self.account.first_limit(self.job.ledger, self.job.dataset, *relations)
         for role, charge in self.charges.items():
+            theorem, room = charge.statement.theorem, charge.room
             self.grants[role] = self.account.reserve(
-                role,
-                self.job.dataset,
-                charge.relation,
-                charge.event,
-                theorem=charge.statement.theorem,
-                fingerprint=fingerprint,
-                room=charge.room,
+                role, self.job.dataset, charge.relation, charge.event, theorem=theorem, fingerprint=mark, room=room
             )
 
     @cached_property
@@ -108,26 +103,9 @@ class Run:
             statistic, self.lake, self.job.domain, lattice, key=key, client=self.client, progress=self.progress
         )
 
-    def passes(
-        self,
-        lattice: Lattice,
-        *,
-        seeded: bool = False,
-        by_record: bool | None = None,
-        placed: bool = False,
-        key: SignatureKey | None = None,
-    ) -> contextlib.AbstractContextManager[Passes]:
-        """Repeated sums over the lake."""
-        return open_passes(
-            self.lake,
-            self.job.domain,
-            lattice,
-            seeded=seeded,
-            by_record=by_record,
-            placed=placed,
-            key=key,
-            client=self.client,
-        )
+    def passes(self, lattice: Lattice, **seeds: Any) -> contextlib.AbstractContextManager[Passes]:
+        """Repeated sums over the lake; ``seeds`` are the keywords of ``open_passes`` on seeds and places."""
+        return open_passes(self.lake, self.job.domain, lattice, client=self.client, **seeds)
 
     def release(self, role: str, mechanism: Mechanism, gather: Callable[[], Summary]) -> Release:
         """Collect a statistic, spend the grant of a role and add noise, once; or the release that was kept."""

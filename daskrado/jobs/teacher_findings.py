@@ -68,8 +68,6 @@ class TeachersFindings:
         def paint(axes: Axes) -> None:
             axes.hist(list(groups.values()), bins=edges.tolist(), stacked=True, label=list(groups))
             axes.axvline(0, color="#2d3748", linewidth=0.8)
-            axes.set_xlabel("margin of the public query under the published student")
-            axes.set_ylabel("queries")
-            axes.legend(title="private answer", fontsize=8, frameon=False)
 
-        return draw(paint)
+        margin = "margin of the public query under the published student"
+        return draw(paint, margin, "queries", legend="private answer")

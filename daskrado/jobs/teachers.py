@@ -47,6 +47,7 @@ class TeachersJob(PrivateJob):
     """Train teachers, answer queries, publish the answers and a student."""
 
     name: ClassVar[str] = "teachers"
+    title: ClassVar[str] = "{job.dataset}: a student of private answers"
     addresses: ClassVar[tuple[Address, ...]] = (("queries",),)
     reserves: ClassVar[bool] = False  # the engine may go on under the grant that it had
 
@@ -214,13 +215,7 @@ class TeachersJob(PrivateJob):
         event = PureEvent(self.estimate_epsilon)
         return answers, Charge(ERROR_RATE, event, self._statement([event], mechanism, None))
 
-    @property
-    def title(self) -> str:
-        """What is published."""
-        return f"{self.dataset}: a student of private answers"
-
     def plan(self) -> Iterator[Line]:
-        """Teachers, queries, and the mechanisms side by side."""
         count, agreement, mechanism = self.teachers.count, self.answers.agreement, self.answering()
         yield "teachers", f"{count:,}, shards by {self.shard_by}, learner {self.teachers.learner.name}"
         if self.rows is not None:

@@ -91,6 +91,7 @@ class LearnFromAnswer(Job):
     """The learner's last step: no ledger of its own is debited, for the noise was drawn and paid for elsewhere."""
 
     name: ClassVar[str] = "label learn"  # no pipeline file can say that
+    title: ClassVar[str] = "learned from a provider's mean operator"
     protected_elsewhere: ClassVar[bool] = True
 
     request: Request = Field(repr=False)
@@ -101,11 +102,6 @@ class LearnFromAnswer(Job):
     def statement(self) -> PrivacyStatement:
         """What the provider guarantees."""
         return self.answer.privacy
-
-    @property
-    def title(self) -> str:
-        """Whose labels they were."""
-        return "learned from a provider's mean operator"
 
     def public_options(self) -> dict[str, Any]:
         """What was asked for; the messages themselves are files of their own."""

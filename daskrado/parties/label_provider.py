@@ -18,7 +18,8 @@ import numpy as np
 
 from daskrado.cluster import ClusterConfig, connect
 from daskrado.errors import BudgetError, DataError, LedgerError, MessageError, UsageError
-from daskrado.jobs.label_learning import label_charge, label_mechanism
+from daskrado.jobs.label_learning import label_charge
+from daskrado.jobs.outcome import calibrated
 from daskrado.lake.collect import Progress, open_passes
 from daskrado.lake.joined import forget_labels, open_joined
 from daskrado.learners.on_passes.public_features import measure
@@ -111,7 +112,7 @@ class Provider:
 
         private = Private(self.protect, Budget(epsilon=request.epsilon, delta=request.delta))
         loosest = LabelMeans.loosest(domain.width, lattice.bits)
-        charge = label_charge(label_mechanism(private, request.mechanism, loosest, lattice), private)
+        charge = label_charge(calibrated(private, loosest, lattice, request.mechanism), private)
         grant = account.reserve(
             charge.role,
             self.dataset,
@@ -125,7 +126,7 @@ class Provider:
             try:
                 with open_passes(lake, domain, lattice, client=client, memory=0) as passes:
                     statistic = measure(passes, progress=progress).label_means()
-                    chosen = label_mechanism(private, request.mechanism, statistic, lattice, grant.event)
+                    chosen = calibrated(private, statistic, lattice, request.mechanism, grant.event)
                     public = {"scale": chosen.scale.hex(), "statement": charge.statement.model_dump(mode="json")}
                     account.unchanged("statement", canonical_digest(public), f"{where}: the answer's statement")
                     released = account.release(

@@ -70,8 +70,5 @@ def _plot(found: Odometer) -> str:
                 axes.plot(*zip(*points, strict=True), style, marker=".", linewidth=1.4, label=name)
         axes.set_xscale("log")
         axes.set_yscale("log")
-        axes.set_xlabel("number of releases (rounds)")
-        axes.set_ylabel(f"epsilon at delta {found.delta:g}")
-        axes.legend(fontsize=8, frameon=False)
 
-    return draw(paint)
+    return draw(paint, "number of releases (rounds)", f"epsilon at delta {found.delta:g}", legend="")
