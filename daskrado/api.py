@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from daskrado.cluster import ClusterConfig, cluster_config
 from daskrado.errors import UsageError
-from daskrado.jobs.base import Job, perform
+from daskrado.jobs.base import Job, Opening, perform
 from daskrado.jobs.load import load_job, load_kind
 from daskrado.jobs.result import Result
+from daskrado.lake.collect import Progress
 from daskrado.table.domain import Domain
 from daskrado.table.yaml_file import parse
 
@@ -21,13 +22,13 @@ if TYPE_CHECKING:
     from daskrado.losses.margin import Loss
 
 Source = Job | Mapping[str, Any] | str | Path  # a job, its keys, or its file
-Progress = Callable[[int, int], None]
 
 __all__ = [
     "encode_local",
     "fit",
     "fit_bags",
     "fit_labels",
+    "make_rados",
     "measure_margins",
     "open_queries",
     "open_teachers",
@@ -40,25 +41,23 @@ def run(
     job: Source,
     *,
     out: str | Path | None = None,
-    overwrite: bool = False,
     write: bool = True,
-    ledger: str | Path | None = None,
     workers: int | None = None,
     cluster: str | Path | ClusterConfig | None = None,
     changes: Mapping[str, Any] | None = None,
-    progress: Progress | None = None,
+    **how: Unpack[Opening],
 ) -> Result:
     """Run a job of any kind: a pipeline file, its keys as a mapping, or a job object.
+
+    ``ledger``, ``overwrite`` (False) and ``progress`` are keywords of this and of the functions of single kinds.
 
     ``out`` replaces the output folder; ``write=False`` publishes nothing and only returns the result. ``changes``
     replaces keys of the file, dotted where nested: ``{"budget.epsilon": 0.5}``. See :func:`fit` for ``workers`` and
     ``cluster``.
     """
-    where = None
-    if workers is not None or cluster is not None:
-        where = cluster if isinstance(cluster, ClusterConfig) else cluster_config(workers, cluster)
+    where = None if workers is None and cluster is None else _cluster(workers, cluster)
     chosen = load_job(job, changes).with_changes(cluster=where, output=None if out is None else str(out))
-    return perform(chosen, overwrite=overwrite, ledger=ledger, write=write, progress=progress)
+    return perform(chosen, write=write, **how)
 
 
 def fit(
@@ -106,7 +105,6 @@ def fit(
     """
     if not isinstance(domain, Domain):
         domain = Domain.load(domain) if isinstance(domain, str | Path) else parse(Domain, domain, "domain")
-    where = cluster if isinstance(cluster, ClusterConfig) else cluster_config(workers, cluster)
     content: dict[str, Any] = {
         "dataset": dataset,
         "lake": lake,
@@ -116,16 +114,14 @@ def fit(
         "learner": _choice("learner", learner),
         "mechanism": mechanism,
         "lattice_bits": lattice_bits,
-        "cluster": where,
+        "rows": rows,
+        "statistic": None if statistic is None else _choice("statistic", statistic),
+        "cluster": _cluster(workers, cluster),
         "ledger": {
             "path": None if ledger is None else _path("ledger", ledger),
             "first_limit": None if first_limit is None else _limit(first_limit),
         },
     }
-    if rows is not None:
-        content["rows"] = rows
-    if statistic is not None:
-        content["statistic"] = _choice("statistic", statistic)
     if private:
         whose = unit or ("one record" if rows_per_unit == 1 else "the owner of the records")
         content["protect"] = {"relation": relation, "unit": whose, "rows_per_unit": rows_per_unit, "feature": feature}
@@ -134,6 +130,10 @@ def fit(
 
     job = parse(LearnJob, content, "pipeline")
     return perform(job, overwrite=overwrite, progress=progress, write=output is not None)
+
+
+def _cluster(workers: int | None, cluster: str | Path | ClusterConfig | None) -> ClusterConfig:
+    return cluster if isinstance(cluster, ClusterConfig) else cluster_config(workers, cluster)
 
 
 def _choice(name: str, value: Any) -> dict[str, Any]:
@@ -158,22 +158,7 @@ def _path(name: str, value: Any) -> str:
     return str(value)
 
 
-def _run_kind(
-    kind: str, source: Source, ledger: str | Path | None, write: bool, overwrite: bool, progress: Progress | None
-) -> Result:
-    """Run a job of one kind; only that kind's modules are imported."""
-    return perform(load_kind(kind, source), overwrite=overwrite, ledger=ledger, write=write, progress=progress)
-
-
-def fit_labels(
-    pipeline: Source,
-    *,
-    loss: Loss | None = None,
-    ledger: str | Path | None = None,
-    write: bool = False,
-    overwrite: bool = False,
-    progress: Progress | None = None,
-) -> Result:
+def fit_labels(pipeline: Source, *, loss: Loss | None = None, write: bool = False, **how: Unpack[Opening]) -> Result:
     """Learn where only the labels are secret, weak or missing: a ``labels`` pipeline, as a file or as its keys.
 
     The lake may also be a frame. ``loss`` replaces the pipeline's by any linear-odd loss, such
@@ -187,27 +172,16 @@ def fit_labels(
         from daskrado.losses.linear_odd import make_odd_loss
 
         job = job.model_copy(update={"loss": make_odd_loss(loss)})
-    return perform(job, overwrite=overwrite, ledger=ledger, write=write, progress=progress)
+    return perform(job, write=write, **how)
 
 
-def fit_bags(
-    pipeline: Source,
-    *,
-    ledger: str | Path | None = None,
-    write: bool = False,
-    overwrite: bool = False,
-    progress: Progress | None = None,
-) -> Result:
+def fit_bags(pipeline: Source, *, write: bool = False, **how: Unpack[Opening]) -> Result:
     """Learn from bags of rows and their label proportions: a ``bags`` pipeline, as a file or as its keys."""
-    return _run_kind("bags", pipeline, ledger, write, overwrite, progress)
+    return perform(load_kind("bags", pipeline), write=write, **how)
 
 
 def open_teachers(
-    pipeline: Source,
-    *,
-    ledger: str | Path | None = None,
-    progress: Progress | None = None,
-    learner: Any = None,
+    pipeline: Source, *, learner: Any = None, **how: Unpack[Opening]
 ) -> AbstractContextManager[Session]:
     """The engine of a ``teachers`` pipeline, for adaptive queries: ``with open_teachers(p) as t: t.ask(frame)``.
 
@@ -218,27 +192,16 @@ def open_teachers(
     from daskrado.jobs.teacher_session import open_session
     from daskrado.jobs.teachers import TeachersJob
 
-    return open_session(load_kind(TeachersJob, pipeline), ledger=ledger, progress=progress, learner=learner)
+    return open_session(load_kind(TeachersJob, pipeline), learner=learner, **how)
 
 
-def run_teachers(
-    pipeline: Source,
-    *,
-    ledger: str | Path | None = None,
-    write: bool = False,
-    overwrite: bool = False,
-    progress: Progress | None = None,
-) -> Result:
+def run_teachers(pipeline: Source, *, write: bool = False, **how: Unpack[Opening]) -> Result:
     """Answer a ``teachers`` pipeline's public queries and train its student: ``result.value``."""
-    return _run_kind("teachers", pipeline, ledger, write, overwrite, progress)
+    return perform(load_kind("teachers", pipeline), write=write, **how)
 
 
 def open_queries(
-    pipeline: Source,
-    *,
-    ledger: str | Path | None = None,
-    journal: str | Path | None = None,
-    progress: Progress | None = None,
+    pipeline: Source, *, journal: str | Path | None = None, **how: Unpack[Opening]
 ) -> AbstractContextManager[PrivateQueries]:
     """The engine of a ``queries`` pipeline, for adaptive queries: ``with open_queries(p) as q: q.ask({...})``.
 
@@ -248,49 +211,27 @@ def open_queries(
     from daskrado.jobs.queries import QueriesJob
     from daskrado.jobs.queries import open_queries as open_engine
 
-    return open_engine(load_kind(QueriesJob, pipeline), ledger=ledger, journal=journal, progress=progress)
+    return open_engine(load_kind(QueriesJob, pipeline), journal=journal, **how)
 
 
-def measure_margins(
-    pipeline: Source,
-    *,
-    ledger: str | Path | None = None,
-    write: bool = False,
-    overwrite: bool = False,
-    progress: Progress | None = None,
-) -> Result:
+def measure_margins(pipeline: Source, *, write: bool = False, **how: Unpack[Opening]) -> Result:
     """The margin distributions of a ``margins`` pipeline, exact or noised and charged, with their bounds."""
-    return _run_kind("margins", pipeline, ledger, write, overwrite, progress)
+    return perform(load_kind("margins", pipeline), write=write, **how)
 
 
-def encode_local(
-    pipeline: Source,
-    out: str | Path,
-    *,
-    ledger: str | Path | None = None,
-    overwrite: bool = False,
-    progress: Progress | None = None,
-) -> Result:
+def encode_local(pipeline: Source, out: str | Path, **how: Unpack[Opening]) -> Result:
     """Randomise a lake at its source into a folder of reports, as a ``local`` pipeline says.
 
     Read the folder with ``estimate_local`` (columns) or ``learn_local`` (labels, edges): both charge nothing.
     """
     from daskrado.jobs.local import LocalJob
 
-    job = load_kind(LocalJob, pipeline).encoding(output=str(out))
-    return perform(job, overwrite=overwrite, ledger=ledger, progress=progress)
+    return perform(load_kind(LocalJob, pipeline).encoding(output=str(out)), **how)
 
 
-def make_rados(
-    pipeline: Source,
-    *,
-    ledger: str | Path | None = None,
-    write: bool = False,
-    overwrite: bool = False,
-    progress: Progress | None = None,
-) -> Result:
+def make_rados(pipeline: Source, *, write: bool = False, **how: Unpack[Opening]) -> Result:
     """The sets of rados of a ``rados`` pipeline, each with a statement of what it protects: ``result.value.sets``.
 
     ``write`` publishes one Parquet file for each set, from which ``learn_rados`` learns without the lake.
     """
-    return _run_kind("rados", pipeline, ledger, write, overwrite, progress)
+    return perform(load_kind("rados", pipeline), write=write, **how)

@@ -200,7 +200,7 @@ class PrivateJob(Job):
 
 
 class Opening(TypedDict, total=False):
-    """How a run is opened: the ledger to debit in place of the job's, or the ``account`` that it had when cut off."""
+    """Keywords of all that runs a job: see :func:`opened`."""
 
     overwrite: bool
     ledger: str | Path | None
@@ -209,21 +209,33 @@ class Opening(TypedDict, total=False):
 
 
 @contextlib.contextmanager
-def opened(job: Job, *, write: bool = True, **how: Unpack[Opening]) -> Iterator[Run]:
-    """A run with its account open and its charges reserved; whatever fails before a draw voids them."""
+def opened(
+    job: Job,
+    *,
+    write: bool,
+    overwrite: bool = False,
+    ledger: str | Path | None = None,
+    progress: Progress | None = None,
+    account: Account | None = None,
+) -> Iterator[Run]:
+    """A run with its account open and its charges reserved; whatever fails before a draw voids them.
+
+    ``overwrite`` replaces the output folder, ``ledger`` is debited in place of the job's, ``progress`` is called with
+    what is done and how much there is, and ``account`` is the one that a run had which was cut off.
+    """
     charges = job.charges()
     with open_account(
         job.name,
         job,
-        overwrite=how.get("overwrite", False),
-        ledger_path=how.get("ledger"),
+        overwrite=overwrite,
+        ledger_path=ledger,
         write=write,
         private=bool(charges),
         remembered=job.can_be_remembered,
-        account=how.get("account"),
-    ) as account:
-        run = Run(job, charges, account, how.get("progress"))
-        account.notes += job._notes
+        account=account,
+    ) as paying:
+        run = Run(job, charges, paying, progress)
+        paying.notes += job._notes
         with contextlib.closing(run):
             if job.reserves:
                 run.reserve()

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,7 @@ from pydantic import Field, field_validator, model_validator
 
 from daskrado.engines.queries import Answer, Calibration, PrivateQueries, WeightsPlan
 from daskrado.errors import LedgerError, UsageError, about_the_key
-from daskrado.jobs.base import Address, Charge, Line, Outcome, PrivateJob, Run, opened
+from daskrado.jobs.base import Address, Charge, Line, Opening, Outcome, PrivateJob, Run, opened
 from daskrado.jobs.report import Section, draw
 from daskrado.lake.collect import Progress
 from daskrado.ledger.account import lost
@@ -267,11 +267,7 @@ class QueriesJob(PrivateJob):
 
 @contextlib.contextmanager
 def open_queries(
-    job: QueriesJob,
-    *,
-    ledger: str | Path | None = None,
-    journal: str | Path | None = None,
-    progress: Progress | None = None,
+    job: QueriesJob, *, journal: str | Path | None = None, **how: Unpack[Opening]
 ) -> Iterator[PrivateQueries]:
     """An engine that answers adaptive queries.
 
@@ -280,7 +276,7 @@ def open_queries(
     put an older copy back could ask again without paying.
     """
     with (
-        opened(job, ledger=ledger, write=False, progress=progress) as run,
+        opened(job, write=False, **how) as run,
         contextlib.nullcontext() if journal is None else run.account.engine_journal(Path(journal), {}) as kept,
         job.engine(run, kept) as engine,
     ):

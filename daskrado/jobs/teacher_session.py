@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import pyarrow as pa
@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from daskrado.engines.answers import REFUSED
 from daskrado.engines.votes import NEXT_ENGINE, EngineFacts, VoteEngine, open_engine
 from daskrado.errors import DataError, UsageError
-from daskrado.jobs.base import Run, opened
-from daskrado.lake.collect import Progress
+from daskrado.jobs.base import Opening, Run, opened
 from daskrado.lake.ensemble import Ensemble, rows_aside, train
 from daskrado.lake.scan import open_lake
 from daskrado.lake.shards import encode_queries
@@ -111,13 +110,7 @@ class Session:
 
 
 @contextlib.contextmanager
-def open_session(
-    job: TeachersJob,
-    *,
-    ledger: str | Path | None = None,
-    progress: Progress | None = None,
-    learner: Any = None,
-) -> Iterator[Session]:
+def open_session(job: TeachersJob, *, learner: Any = None, **how: Unpack[Opening]) -> Iterator[Session]:
     """The one engine of a data set, its lake and its workers, for the duration of the block.
 
     ``learner`` is an unfitted object with fit and predict that teaches in place of the pipeline's; workers must be
@@ -126,10 +119,7 @@ def open_session(
     teacher = None if learner is None else PythonObject(learner)
     if teacher is not None:
         rehearse(teacher, "learner", job.domain, len(job.all_classes))
-    with (
-        opened(job, ledger=ledger, write=False, progress=progress) as run,
-        session_of(job, run, teacher) as session,
-    ):
+    with opened(job, write=False, **how) as run, session_of(job, run, teacher) as session:
         yield session
 
 
@@ -153,28 +143,20 @@ def session_of(job: TeachersJob, run: Run, teacher: BlackBox | None = None) -> I
         yield Session(job, run, engine, teacher or job.teachers.learner, stack)
 
 
-def ask_file(
-    job: TeachersJob,
-    queries: Any,
-    out: str | Path,
-    *,
-    overwrite: bool = False,
-    ledger: str | Path | None = None,
-    progress: Progress | None = None,
-) -> dict[str, int]:
+def ask_file(job: TeachersJob, queries: Any, out: str | Path, **how: Unpack[Opening]) -> dict[str, int]:
     """Answer a Parquet file of public queries into another; a refused query has a null answer. Returns counts.
 
     ``left`` new queries may be asked later; a sparse vector draws one of its remaining ``thresholds`` for each
     session and each refusal.
     """
-    target = Path(out)
+    target, overwrite = Path(out), how.pop("overwrite", False)
     if target.exists() and not overwrite:
         raise UsageError(f"{target}: exists; choose another or pass --overwrite")
     if not target.parent.is_dir():
         raise UsageError(f"{target}: the folder {target.parent} does not exist")
     table = read_queries(job.domain, queries)
     x = encode_queries(job.domain, table)
-    with open_session(job, ledger=ledger, progress=progress) as session:
+    with open_session(job, **how) as session:
         labels = session.answer(x)
         temporary = target.with_name(f".{target.name}.{session.run.account.run}")
         try:
