@@ -100,7 +100,6 @@ class Logistic(BlackBox):
     rehearsed: ClassVar[bool] = False
 
     def make(self, domain: Domain, seed: int) -> Linear:
-        """An unfitted estimator; Newton's method takes no seed."""
         del domain, seed
         return Linear(self.solve)
 
@@ -138,7 +137,6 @@ class OnStatistic(BlackBox):
         """What is summed over the rows, and what learns from the sum."""
 
     def make(self, domain: Domain, seed: int) -> Linear:
-        """An unfitted estimator."""
         return Linear(partial(self._solve, domain.norm_bound, seed))
 
     def _solve(self, norm_bound: float, seed: int, x: Floats, y: NDArray[np.int8]) -> Floats:
@@ -159,7 +157,6 @@ class LeastSquares(OnStatistic):
     name: ClassVar[str] = "moments"
 
     def parts(self, width: int) -> tuple[Statistic, ReleaseLearner]:
-        """Statistic and learner."""
         return Moments(width), MomentsLearner(self.regularisation)
 
 
@@ -170,7 +167,6 @@ class MeanDirection(OnStatistic):
     name: ClassVar[str] = "mean"
 
     def parts(self, width: int) -> tuple[Statistic, ReleaseLearner]:
-        """Statistic and learner."""
         return MeanOperator(width), MeanLearner()
 
 
@@ -183,7 +179,6 @@ class BoostedRados(OnStatistic):
     name: ClassVar[str] = "radoboost"
 
     def parts(self, width: int) -> tuple[Statistic, ReleaseLearner]:
-        """Statistic and learner."""
         return HadamardRados(width, RADOS), RadoBoost(self.rounds)
 
 
@@ -200,7 +195,6 @@ class PythonObject(BlackBox):
 
     @property
     def title(self) -> str:
-        """Its class."""
         return f"{type(self.prototype).__module__}.{type(self.prototype).__qualname__}"
 
     def make(self, domain: Domain, seed: int) -> Any:

@@ -66,7 +66,6 @@ class SklearnEstimator(BlackBox):
                 raise UsageError(f"estimator {self.estimator}: {problem}")
 
     def make(self, domain: Domain, seed: int) -> Any:
-        """An unfitted estimator."""
         kind = self._class()
         known = kind().get_params()
         settings = dict(self.parameters)
@@ -78,7 +77,6 @@ class SklearnEstimator(BlackBox):
 
     @property
     def title(self) -> str:
-        """The import path."""
         return self.estimator
 
     @property

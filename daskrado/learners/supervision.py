@@ -170,7 +170,6 @@ class FullLabels(Supervision):
     name: ClassVar[str] = "full"
 
     def estimate(self, sums: LabelledSums, audited: FlipRates | None = None) -> Estimate:
-        """The released mean operator itself."""
         del audited
         return Estimate(complete(sums))
 
@@ -193,7 +192,6 @@ class MissingLabels(Supervision):
 
     @property
     def groups(self) -> Groups | None:
-        """The strata."""
         return None if self.strata is None else Groups(self.strata.column, self.strata.values)
 
     def estimate(self, sums: LabelledSums, audited: FlipRates | None = None) -> Estimate:
@@ -221,7 +219,6 @@ class NoisyLabels(Supervision):
 
     @property
     def audited(self) -> str | None:
-        """As given."""
         return self.audit
 
     @property
@@ -232,7 +229,6 @@ class NoisyLabels(Supervision):
         return FlipRates(self.positive_flips, self.negative_flips)
 
     def estimate(self, sums: LabelledSums, audited: FlipRates | None = None) -> Estimate:
-        """Unbiased at the known or the audited rates."""
         rates = self.rates or audited
         assert rates is not None
         return Estimate.under_flips(sums, rates)

@@ -47,11 +47,9 @@ class Matsushita(Loss):
         return np.where(z > 0, 1.0 / (root + np.abs(z)), root - z)
 
     def slope(self, z: Margins) -> Margins:
-        """z / sqrt(1 + z^2) - 1."""
         return z / np.sqrt(1.0 + z * z) - 1.0
 
     def curvature(self, z: Margins) -> Margins:
-        """(1 + z^2)^(-3/2)."""
         return (1.0 + z * z) ** -1.5
 
 
@@ -68,15 +66,12 @@ class Unhinged(Loss):
     smoothness: ClassVar[float] = 0.0
 
     def value(self, z: Margins) -> Margins:
-        """See the class."""
         return -z
 
     def slope(self, z: Margins) -> Margins:
-        """-1."""
         return np.full_like(z, -1.0)
 
     def curvature(self, z: Margins) -> Margins:
-        """0."""
         return np.zeros_like(z)
 
 
@@ -108,16 +103,13 @@ class AbsoluteOdd(Loss):
 
     @property
     def lipschitz(self) -> float:
-        """2 rho."""
         return 2.0 * self.rho
 
     @property
     def smoothness(self) -> float | None:
-        """rho / rounding; none without rounding."""
         return self.rho / self.rounding if self.rounding else None
 
     def value(self, z: Margins) -> Margins:
-        """See the class."""
         return self.rho * (np.sqrt(z * z + self.rounding**2) - self.rounding - z) + 1.0
 
     def slope(self, z: Margins) -> Margins:
@@ -126,7 +118,6 @@ class AbsoluteOdd(Loss):
         return self.rho * (np.divide(z, root, out=np.zeros_like(z), where=root > 0) - 1.0)
 
     def curvature(self, z: Margins) -> Margins:
-        """rho rounding^2 / (z^2 + rounding^2)^(3/2); 0 where sharp."""
         if not self.rounding:
             return np.zeros_like(z)
         return self.rho * self.rounding**2 * (z * z + self.rounding**2) ** -1.5
@@ -169,18 +160,15 @@ class UserLoss(Loss):
         return self.coefficient
 
     def value(self, z: Margins) -> Margins:
-        """The function."""
         return np.asarray(self.function(z), dtype=np.float64)
 
     def slope(self, z: Margins) -> Margins:
-        """The derivative given, or a central difference."""
         if self.derivative is not None:
             return np.asarray(self.derivative(z), dtype=np.float64)
         h = 1e-5 * (1.0 + np.abs(z))
         return (self.value(z + h) - self.value(z - h)) / (2 * h)
 
     def curvature(self, z: Margins) -> Margins:
-        """A central difference of the slope, never below 0."""
         h = 1e-4 * (1.0 + np.abs(z))
         if self.derivative is not None:
             return np.maximum((self.slope(z + h) - self.slope(z - h)) / (2 * h), 0.0)

@@ -69,7 +69,6 @@ class Logistic(Loss):
     smoothness: ClassVar[float] = 0.25
 
     def value(self, z: Margins) -> Margins:
-        """See the class."""
         return np.logaddexp(0.0, -z)
 
     def slope(self, z: Margins) -> Margins:
@@ -101,15 +100,12 @@ class Square(Loss):
     smoothness: ClassVar[float] = 2.0
 
     def value(self, z: Margins) -> Margins:
-        """See the class."""
         return (1.0 - z) ** 2
 
     def slope(self, z: Margins) -> Margins:
-        """-2 (1 - z)."""
         return 2.0 * (z - 1.0)
 
     def curvature(self, z: Margins) -> Margins:
-        """2 everywhere."""
         return np.full_like(z, 2.0)
 
 
@@ -146,11 +142,9 @@ class Huber(_Hinged):
 
     @property
     def smoothness(self) -> float:
-        """1 / (2h)."""
         return 0.5 / self.h
 
     def value(self, z: Margins) -> Margins:
-        """See the class."""
         return self.h * (1.0 + self._corner(z)) ** 2 / 4.0 + self._beyond(z)
 
     def slope(self, z: Margins) -> Margins:
@@ -158,7 +152,6 @@ class Huber(_Hinged):
         return -(1.0 + self._corner(z)) / 2.0
 
     def curvature(self, z: Margins) -> Margins:
-        """1 / (2h) in the corner, 0 elsewhere."""
         return np.where(np.abs(1.0 - z) <= self.h, 0.5 / self.h, 0.0)
 
 
@@ -173,11 +166,9 @@ class SmoothHinge(_Hinged):
 
     @property
     def smoothness(self) -> float:
-        """3 / (4h)."""
         return 0.75 / self.h
 
     def value(self, z: Margins) -> Margins:
-        """See the class."""
         u = self._corner(z)
         return self.h * (3.0 + u * (8.0 + u * (6.0 - u * u))) / 16.0 + self._beyond(z)
 
@@ -187,7 +178,6 @@ class SmoothHinge(_Hinged):
         return -(2.0 + u * (3.0 - u * u)) / 4.0
 
     def curvature(self, z: Margins) -> Margins:
-        """3 (1 - u^2) / (4h)."""
         u = self._corner(z)
         return 0.75 / self.h * (1.0 - u * u)
 

@@ -34,7 +34,6 @@ class Agreement(Closable):
             raise
 
     def close(self) -> None:
-        """Release the lock."""
         self._journal.close()
 
     def stored(self, number: int) -> bytes | None:

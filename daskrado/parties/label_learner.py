@@ -100,7 +100,6 @@ class LearnFromAnswer(Job):
 
     @property
     def statement(self) -> PrivacyStatement:
-        """What the provider guarantees."""
         return self.answer.privacy
 
     def public_options(self) -> dict[str, Any]:
@@ -116,7 +115,6 @@ class LearnFromAnswer(Job):
         }
 
     def scan(self) -> Lake:
-        """The features alone."""
         return open_features(self.lake, self.domain)
 
     def work(self, run: Run) -> Outcome:

@@ -42,11 +42,9 @@ class Auto(IterativeLearner):
         return self.ranked(facts)[0][1]
 
     def guarantee(self, facts: PublicFacts) -> Guarantee:
-        """The chosen learner's."""
         return self.chosen(facts).guarantee(facts)
 
     def forecast(self, facts: PublicFacts) -> Iterator[tuple[str, str]]:
-        """Why this one, then what it does."""
         ranked = self.ranked(facts)
         rest = ", ".join(f"{one.name} {value:.2g}" for value, one in ranked[1:])
         against = f"against {rest}" if rest else "the others cannot be drawn"
@@ -60,11 +58,9 @@ class Auto(IterativeLearner):
         yield from ranked[0][1].forecast(facts)
 
     def excess(self, facts: PublicFacts) -> float:
-        """The chosen learner's."""
         return self.ranked(facts)[0][0]
 
     def learn(self, session: Session, facts: PublicFacts) -> Learned:
-        """Let the chosen learner do it."""
         learner = self.chosen(facts)
         learned = learner.learn(session, facts)
         return Learned(learned.weights, {"chosen": learner.name} | learned.details, learned.noise_std)

@@ -58,7 +58,6 @@ class MeanMap(BagEstimator):
     name: ClassVar[str] = "mean_map"
 
     def mean(self, bags: Bags) -> Vector:
-        """By least squares over bags."""
         return mean_map(bags, self._weights(bags))
 
 
@@ -74,11 +73,9 @@ class LaplacianMeanMap(BagEstimator):
 
     @property
     def needs_squares(self) -> bool:
-        """For the association of bags."""
         return self.similarity == "association"
 
     def mean(self, bags: Bags) -> Vector:
-        """By the graph of similar bags."""
         graph = similarity(bags, self.similarity, self.sigma)
         return laplacian_mean_map(bags, graph, gamma=self.gamma, weights=self._weights(bags))
 
@@ -98,6 +95,5 @@ class Alternating(LaplacianMeanMap):
         return MeanMap(self.weights).mean(bags) if self.start == MeanMap.name else super().mean(bags)
 
     def learn(self, features: BaggedFeatures, bags: Bags, loss: Loss, strength: float) -> Alternation:
-        """Round by round."""
         start, positives = self.mean(bags), bags.proportions * bags.rows
         return alternate(features, loss, start, strength, positives, labels=self.labels, rounds=self.rounds)

@@ -54,19 +54,16 @@ class Erm(LossLearner):
     private: ClassVar[bool] = False
 
     def guarantee(self, facts: PublicFacts) -> Guarantee:
-        """None."""
         del facts
         raise UsageError(
             "learner erm adds no noise: say private: false, or take objective_perturbation, gradient or auto"
         )
 
     def forecast(self, facts: PublicFacts) -> Iterator[tuple[str, str]]:
-        """What it minimises."""
         del facts
         yield "minimises", f"mean {self.loss.name} loss + {self.regularisation:g}/2 |w|^2, intercept included"
 
     def excess(self, facts: PublicFacts) -> float:
-        """Privacy costs nothing here."""
         del facts
         return 0.0
 
@@ -128,7 +125,6 @@ class OutputPerturbation(LossLearner):
         return math.sqrt(2 * lever) * facts.norm_bound / GOOD_NORM
 
     def guarantee(self, facts: PublicFacts) -> Guarantee:
-        """Pure epsilon."""
         check_ridge(self.ridge(facts))
         reach(self.loss, facts)
         check_worthwhile(facts)
@@ -137,7 +133,6 @@ class OutputPerturbation(LossLearner):
         return Guarantee(PureEvent(facts.epsilon), 0.0, "output perturbation", theorem, (IDEALISED,))
 
     def forecast(self, facts: PublicFacts) -> Iterator[tuple[str, str]]:
-        """The ridge and the noise."""
         scale = self._scale(facts)
         yield "minimises", f"mean {self.loss.name} loss + {self.ridge(facts):.4g}/2 |w|^2, intercept included"
         yield "noise", f"length {scale * facts.width:.4g} expected on the weights"
@@ -161,7 +156,6 @@ class OutputPerturbation(LossLearner):
         return plain + self._step(facts) * math.sqrt(facts.width) / facts.epsilon
 
     def learn(self, session: Session, facts: PublicFacts) -> Learned:
-        """Solve, spend, draw once."""
         objective = Objective(self.loss, self.ridge(facts), facts.rows)
 
         def solved() -> Solution:
@@ -238,7 +232,6 @@ class ObjectivePerturbation(LossLearner):
         return objective_gaussian(self.loss, ridge, facts, epsilon, delta, tight=self.tight)
 
     def guarantee(self, facts: PublicFacts) -> Guarantee:
-        """Pure epsilon, or (epsilon, delta)."""
         _, noise = self.calibrated(facts)
         check_worthwhile(facts)
         if noise.kind == "gamma":
@@ -251,7 +244,6 @@ class ObjectivePerturbation(LossLearner):
         return Guarantee(event, facts.delta, "gaussian objective perturbation", theorem, (IDEALISED,))
 
     def forecast(self, facts: PublicFacts) -> Iterator[tuple[str, str]]:
-        """The ridge and the tilt."""
         ridge, noise = self.calibrated(facts)
         raised = f" (raised by {noise.extra:.4g})" if noise.extra else ""
         yield "minimises", f"mean {self.loss.name} loss + {ridge:.4g}/2 |w|^2{raised}, intercept included"

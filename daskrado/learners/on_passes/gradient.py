@@ -143,7 +143,6 @@ class PrivateGradient(LossLearner):
         return Guarantee(found.event, facts.delta, "noisy gradient", found.theorem)
 
     def forecast(self, facts: PublicFacts) -> Iterator[tuple[str, str]]:
-        """Steps, rate, noise."""
         plan = self.schedule(facts)
         numbers, others = f"{plan.rate:.3g}", f"{plan.rate / plan.growth:.3g}"
         rates = f"rate {numbers}" if numbers == others else f"rate {numbers} for numbers and {others} for the rest"

@@ -69,7 +69,6 @@ class Tuning(IterativeLearner):
         return replace(facts, rows=max(1, facts.rows // (len(self.grid) + 1)))
 
     def guarantee(self, facts: PublicFacts) -> Guarantee:
-        """The dearest of the fits and of the choice."""
         if facts.rows_per_unit > 1:
             raise UsageError(
                 f"tuning deals rows out one by one: a unit of {facts.rows_per_unit} rows would be in several parts; "
@@ -91,13 +90,11 @@ class Tuning(IterativeLearner):
         return replace(found, assumptions=(*found.assumptions, KEPT_PLACE))
 
     def forecast(self, facts: PublicFacts) -> Iterator[tuple[str, str]]:
-        """Parts, then what each learner would do."""
         part = self.part(facts)
         yield "tunes", f"{len(self.grid)} learners on about {part.rows:,} rows each, as many to choose"
         yield from _candidates(self.grid, part)
 
     def excess(self, facts: PublicFacts) -> float:
-        """That of the best candidate on its part."""
         return min(learner.excess(self.part(facts)) for learner in self.grid)
 
     def learn(self, session: Session, facts: PublicFacts) -> Learned:
@@ -154,16 +151,13 @@ class PublicTuning(IterativeLearner):
         return _dearest([learner.guarantee(facts) for learner in self.grid], facts, "tuning on public data; ")
 
     def forecast(self, facts: PublicFacts) -> Iterator[tuple[str, str]]:
-        """What each learner would do."""
         yield "tunes", f"{len(self.grid)} learners on public rows; the best has the whole private lake"
         yield from _candidates(self.grid, facts)
 
     def excess(self, facts: PublicFacts) -> float:
-        """That of the best candidate."""
         return min(learner.excess(facts) for learner in self.grid)
 
     def learn(self, session: Session, facts: PublicFacts) -> Learned:
-        """Choose in public, fit in private."""
         wrong = session.choose_in_public(lambda: self._all_mistakes(session.passes, facts)).tolist()
         chosen = int(np.argmin(wrong))
         learned = self.grid[chosen].learn(session, facts)

@@ -32,7 +32,6 @@ class MomentsLearner(ReleaseLearner):
     older_names: ClassVar[Mapping[str, str]] = {"ridge": "regularisation"}
 
     def fit(self, release: Release) -> tuple[NDArray[np.float64], dict[str, Any]]:
-        """Weights for the encoded features, and public facts on how they came about."""
         if not isinstance(release.statistic, Moments):
             raise UsageError(f"learner moments needs the statistic moments, got {release.statistic.name}")
         width = release.statistic.width
@@ -61,7 +60,6 @@ class MeanLearner(ReleaseLearner):
     statistics: ClassVar[tuple[str, ...]] = ("mean_operator", "moments")
 
     def fit(self, release: Release) -> tuple[NDArray[np.float64], dict[str, Any]]:
-        """Weights for the encoded features."""
         if "mean" not in release.values:
             raise UsageError(f"learner mean needs mean_operator or moments, got {release.statistic.name}")
         mean = release.values["mean"] / release.lattice.norm_bound

@@ -44,7 +44,6 @@ class RadoMoments(ReleaseLearner):
             raise UsageError(f"regularisation must be at least 0, got {self.regularisation}")
 
     def fit(self, release: Release) -> tuple[Vector, dict[str, Any]]:
-        """Weights for the encoded features, and public facts on how they came about."""
         return self.learn(rados_of(release))
 
     def learn(self, rados: Vector) -> tuple[Vector, dict[str, Any]]:
@@ -110,7 +109,6 @@ class RadoNewton(ReleaseLearner):
             )
 
     def fit(self, release: Release) -> tuple[Vector, dict[str, Any]]:
-        """Weights for the encoded features, and public facts on how they came about."""
         return self.learn(rados_of(release))
 
     def learn(self, rados: Vector) -> tuple[Vector, dict[str, Any]]:

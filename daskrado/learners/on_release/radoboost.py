@@ -81,7 +81,6 @@ class RadoBoost(ReleaseLearner):
             raise UsageError(f"prudence must be in (0, 1], got {self.prudence}")
 
     def fit(self, release: Release) -> tuple[Vector, dict[str, Any]]:
-        """Weights for the encoded features, and public facts on how they came about."""
         return self.learn(rados_of(release))
 
     def learn(self, rados: Vector, watch: Callable[[Round], None] | None = None) -> tuple[Vector, dict[str, Any]]:
