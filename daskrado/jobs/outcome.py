@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskrado.jobs.report import Section
+from daskrado.ledger.account import Account
+from daskrado.ledger.ledger import Grant
 from daskrado.models.linear import LinearModel
 from daskrado.privacy.accountant import Event, compose, total_event
 from daskrado.privacy.mechanisms import OneShot, Target, default_mechanism, mechanism
@@ -93,6 +95,18 @@ class Charge:
         """Who is protected."""
         assert self.statement.relation is not None
         return self.statement.relation
+
+    def reserve(self, account: Account, dataset: str, fingerprint: str | None = None) -> Grant:
+        """Debit an account's ledger."""
+        return account.reserve(
+            self.role,
+            dataset,
+            self.relation,
+            self.event,
+            theorem=self.statement.theorem,
+            fingerprint=fingerprint,
+            room=self.room,
+        )
 
 
 @dataclass(frozen=True)

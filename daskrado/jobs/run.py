@@ -83,10 +83,7 @@ class Run:
         relations = dict.fromkeys(charge.relation for charge in self.charges.values())
         self.account.first_limit(self.job.ledger, self.job.dataset, *relations)
         for role, charge in self.charges.items():
-            theorem, room = charge.statement.theorem, charge.room
-            self.grants[role] = self.account.reserve(
-                role, self.job.dataset, charge.relation, charge.event, theorem=theorem, fingerprint=mark, room=room
-            )
+            self.grants[role] = charge.reserve(self.account, self.job.dataset, mark)
 
     @cached_property
     def client(self) -> Any:

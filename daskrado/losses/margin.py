@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskrado.errors import UsageError
-from daskrado.registry import make
 
 PACKAGE = "daskrado.losses"
 Margins = NDArray[np.float64]
@@ -180,11 +179,3 @@ class SmoothHinge(_Hinged):
     def curvature(self, z: Margins) -> Margins:
         u = self._corner(z)
         return 0.75 / self.h * (1.0 - u * u)
-
-
-def make_loss(name: str, h: float | None = None) -> Loss:
-    """A loss by its name in a pipeline; ``h`` is the corner's half width of the hinges (default 0.5)."""
-    try:
-        return make(Loss, (PACKAGE,), {"kind": name} if h is None else {"kind": name, "h": h})
-    except ValueError as error:
-        raise UsageError(f"loss {name}: {error}") from error

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from daskrado.errors import DataError
-from daskrado.parties.documents import Document, seal
-from daskrado.parties.keys import PrivateKeys
+from daskrado.parties.keys import Document, PrivateKeys
 from daskrado.parties.masks import Words
 from daskrado.parties.rounds import Round
 
@@ -28,7 +27,7 @@ def seal_bundle(round_: Round, site: str, domain: str, words: Words, keys: Priva
         "site": site,
         "words": base64.b64encode(words.astype("<u8").tobytes()).decode(),
     }
-    return seal(KIND, content, keys)
+    return keys.seal(KIND, content)
 
 
 @dataclass(frozen=True)
@@ -75,6 +74,11 @@ class Tally:
     refused: tuple[str, ...]
     repeated: tuple[str, ...]
 
+    @property
+    def counted(self) -> dict[str, str]:
+        """SHA-256 of the one bundle of each site that is there."""
+        return {site: bundle.sha256 for site, bundle in self.accepted.items()}
+
 
 def sort_bundles(
     arrived: Iterable[tuple[str, bytes]], round_: Round, domain: str, size: int, counted: Set[str] | None = None
@@ -109,9 +113,5 @@ def sort_bundles(
     for site in sorted(conflicts):
         refused.append(f"site {site!r} signed two different bundles for round {round_.number}: none of them counts")
         del accepted[site]
-    return Tally(accepted, _missing(round_, accepted), tuple(refused), tuple(repeated))
-
-
-def _missing(round_: Round, present: Iterable[str]) -> tuple[str, ...]:
-    there = set(present)
-    return tuple(name for name in round_.roster if name not in there)
+    missing = tuple(name for name in round_.roster if name not in accepted)
+    return Tally(accepted, missing, tuple(refused), tuple(repeated))

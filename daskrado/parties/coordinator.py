@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from daskrado.parties.study_folder import Closing, StudyFolder
 from daskrado.parties.study_report import combined_outcome
 from daskrado.privacy.release import Release, release_of_shares, release_without_privacy
 from daskrado.privacy.shares import GaussianShares
-from daskrado.statistics.base import IntVector, Summary
+from daskrado.statistics.base import Summary
 
 _AGAIN = "this study's total can be released no more; a study with a new budget would be a new charge at every site"
 
@@ -50,14 +51,75 @@ def open_study(source: str | Path | Mapping[str, Any], folder: str | Path, *, ke
     return round_
 
 
-def _tally(where: StudyFolder, round_: Round, terms: Terms) -> tuple[RoundPlan, Tally, Closing | None]:
-    """Sort what lies in a round's folder; once it is closed, by what was there when it closed."""
-    plan = terms.plan(len(round_.roster))
-    arrived = where.bundles(round_)
-    closing = where.closing(round_)
-    counted = None if closing is None else {*closing.counted.values()}
-    tally = sort_bundles(arrived, round_, terms.domain.digest(), plan.job.summed.size, counted)
-    return plan, tally, closing
+@dataclass(frozen=True)
+class _Standing:
+    """How a round stands in its folder: what it asks for, what arrived, and how it was closed, if it was."""
+
+    where: StudyFolder
+    round: Round
+    terms: Terms
+    plan: RoundPlan
+    tally: Tally
+    closing: Closing | None
+
+    @classmethod
+    def of(cls, where: StudyFolder, round_: Round, terms: Terms) -> _Standing:
+        """Sort what lies in a round's folder; once it is closed, by what was there when it closed."""
+        plan, arrived, closing = terms.plan(len(round_.roster)), where.bundles(round_), where.closing(round_)
+        counted = None if closing is None else {*closing.counted.values()}
+        tally = sort_bundles(arrived, round_, terms.domain.digest(), plan.job.summed.size, counted)
+        return cls(where, round_, terms, plan, tally, closing)
+
+    def close(self, outcome: str, own: PrivateKeys) -> Closing:
+        """From here on every further bundle is late. A round that is closed already stays as it is."""
+        if self.closing is not None:
+            return self.closing
+        closing = Closing(outcome, self.tally.counted)
+        self.where.put_closing(self.round, closing, own)
+        return closing
+
+    def next_round(self, own: PrivateKeys, *, close: bool) -> Round | None:
+        """The round among those present, if sites are missing; None if all are there."""
+        round_, gone, present = self.round, ", ".join(self.tally.missing), len(self.tally.accepted)
+        if self.closing is None or self.closing.outcome != "remasked":  # else stopped between closing and opening
+            if not gone:
+                return None
+            if self.closing is not None:
+                raise DataError(
+                    f"study {round_.study!r}: bundles of the closed round {round_.number} are gone: {gone}"
+                )
+            facts = f"round {round_.number} of study {round_.study!r} lacks {gone}"
+            if self.tally.refused:
+                facts += f" (refused: {'; '.join(self.tally.refused)})"
+            if present < round_.minimum:
+                raise DataError(
+                    f"{facts}: {present} of {len(round_.roster)} sites are there, the minimum is {round_.minimum}"
+                )
+            if not close:
+                raise DataError(f"{facts}; wait, or open a new round among the {present} present with --close")
+        following = round_.among(self.close("remasked", own).counted)
+        self.where.put_round(following, own)
+        return following
+
+    def release(self, run: Run, own: PrivateKeys) -> Release:
+        """The total as it may be published; a round is closed before noise is drawn for it: it is released once."""
+        job, plan, account = self.plan.job, self.plan, run.account
+        vector = total({site: bundle.words for site, bundle in self.tally.accepted.items()}, own, self.round)
+
+        def gather() -> Summary:
+            self.close("combined", own)
+            return Summary(job.summed, job.lattice, vector, 0)
+
+        if plan.mechanism is None:
+            return release_without_privacy(gather())
+        if isinstance(plan.mechanism, GaussianShares):
+            return release_of_shares(plan.mechanism, gather().vector, plan.statement)
+        (charge,) = plan.charges
+        assert job.budget is not None
+        if not account.ledger.has_limits(self.round.study):  # one release of this study, and no more
+            account.ledger.set_limit(self.round.study, charge.relation, job.budget.epsilon, job.budget.delta)
+        run.grants[ROLE] = charge.reserve(account, self.round.study)
+        return run.release(ROLE, plan.mechanism, gather)
 
 
 def combine(
@@ -79,27 +141,18 @@ def combine(
     round_ = where.latest()
     if round_.coordinator != own.public:
         raise UsageError(f"{folder}: the study {round_.study!r} belongs to another coordinator than these keys'")
-    terms = terms_of(round_, str(folder))
     if output is not None:
         check_free(output, overwrite=overwrite)
-    plan, tally, closing = _tally(where, round_, terms)
-    if closing is not None and closing.outcome == "remasked":  # stopped between closing and opening
-        return _following(where, round_, closing, own)
-    if tally.missing:
-        if closing is not None:
-            raise DataError(
-                f"study {round_.study!r}: bundles of the closed round {round_.number} are gone: "
-                f"{', '.join(tally.missing)}"
-            )
-        return _without_missing(where, round_, tally, own, close=close)
-    counted = {site: bundle.sha256 for site, bundle in tally.accepted.items()}
-    vector = total({site: bundle.words for site, bundle in tally.accepted.items()}, own, round_)
+    this = _Standing.of(where, round_, terms_of(round_, str(folder)))
+    if (following := this.next_round(own, close=close)) is not None:
+        return following
+    plan = this.plan
     with _account(plan, round_, ledger, overwrite) as account:
         job = plan.job.model_copy(update={"output": "." if output is None else str(output)})
         run = Run(job, plan.charges, account, None)
         run.charged_elsewhere = isinstance(plan.mechanism, GaussianShares)  # every site's own ledger
-        released = _release(plan, vector, round_, run, lambda: _close(where, round_, counted, own, closing))
-        outcome = combined_outcome(terms, plan, round_, released, (*tally.refused, *tally.repeated))
+        released = this.release(run, own)
+        outcome = combined_outcome(this.terms, plan, round_, released, (*this.tally.refused, *this.tally.repeated))
         result = publish(run, outcome, write=output is not None)
         if output is None:
             account.done()
@@ -120,60 +173,6 @@ def _account(plan: RoundPlan, round_: Round, path: str | Path | None, overwrite:
         yield account
 
 
-def _without_missing(where: StudyFolder, round_: Round, tally: Tally, own: PrivateKeys, *, close: bool) -> Round:
-    present = [*tally.accepted]
-    facts = f"round {round_.number} of study {round_.study!r} lacks {', '.join(tally.missing)}"
-    if tally.refused:
-        facts += f" (refused: {'; '.join(tally.refused)})"
-    if len(present) < round_.minimum:
-        raise DataError(
-            f"{facts}: {len(present)} of {len(round_.roster)} sites are there, the minimum is {round_.minimum}"
-        )
-    if not close:
-        raise DataError(f"{facts}; wait, or open a new round among the {len(present)} present with --close")
-    closing = Closing("remasked", {site: bundle.sha256 for site, bundle in tally.accepted.items()})
-    if not where.put_closing(round_, closing, own):
-        raise DataError(f"study {round_.study!r}: round {round_.number} was closed by another process")
-    return _following(where, round_, closing, own)
-
-
-def _following(where: StudyFolder, round_: Round, closing: Closing, own: PrivateKeys) -> Round:
-    following = round_.among(closing.counted)
-    where.put_round(following, own)
-    return following
-
-
-def _close(
-    where: StudyFolder, round_: Round, counted: dict[str, str], own: PrivateKeys, closing: Closing | None
-) -> None:
-    """From here on every further bundle is late. Before noise is drawn: a round is released once."""
-    if closing is None and not where.put_closing(round_, Closing("combined", counted), own):
-        raise DataError(f"study {round_.study!r}: round {round_.number} was closed by another process")
-
-
-def _release(plan: RoundPlan, vector: IntVector, round_: Round, run: Run, close: Callable[[], None]) -> Release:
-    """The total as it may be published; a round is closed before noise is drawn for it."""
-    job = plan.job
-
-    def gather() -> Summary:
-        close()
-        return Summary(job.summed, job.lattice, vector, 0)
-
-    if plan.mechanism is None:
-        return release_without_privacy(gather())
-    if isinstance(plan.mechanism, GaussianShares):
-        close()
-        return release_of_shares(plan.mechanism, vector, plan.statement)
-    (charge,), account = plan.charges, run.account
-    assert job.budget is not None
-    if not account.ledger.has_limits(round_.study):  # one release of this study, and no more
-        account.ledger.set_limit(round_.study, charge.relation, job.budget.epsilon, job.budget.delta)
-    run.grants[ROLE] = account.reserve(
-        ROLE, round_.study, charge.relation, charge.event, theorem=charge.statement.theorem, room=charge.room
-    )
-    return run.release(ROLE, plan.mechanism, gather)
-
-
 def status_lines(folder: str | Path) -> Iterator[str]:
     """How a study stands, from its folder alone: for the coordinator and for every site."""
     where = StudyFolder(folder)
@@ -191,8 +190,8 @@ def status_lines(folder: str | Path) -> Iterator[str]:
     yield f"minimum     {latest.minimum} sites"
     for number in range(1, latest.number + 1):
         round_ = latest if number == latest.number else where.round(number)
-        _, tally, closing = _tally(where, round_, terms)
-        state = "open" if closing is None else closing.outcome
+        this = _Standing.of(where, round_, terms)
+        state, tally = "open" if this.closing is None else this.closing.outcome, this.tally
         yield f"round {number}     {state}; roster fingerprint {round_.roster_fingerprint}"
         for site, keys in round_.roster.items():
             yield f"  {'contributed' if site in tally.accepted else 'missing':<12} {site} ({keys.fingerprint})"

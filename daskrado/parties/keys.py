@@ -1,17 +1,22 @@
-"""Keys of sites and coordinators: X25519 to agree on masks, Ed25519 to sign. Private halves stay in their folder."""
+"""Keys of sites and coordinators: X25519 to agree on masks, Ed25519 to sign. Private halves stay in their folder.
+
+Documents of a study are read before it is known who must have signed them: a roster decides that.
+"""
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from daskrado.errors import UsageError
-from daskrado.parties.signing import SigningKey
+from daskrado.errors import DataError, MessageError, UsageError
+from daskrado.parties.signing import SigningKey, read_signed, write_new
 
 _FILE = "keys.json"
 
@@ -76,16 +81,9 @@ class PrivateKeys:
         path = Path(folder) / _FILE
         if create and not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            halves = (os.urandom(32), os.urandom(32))
-            text = json.dumps(
-                {name: base64.b64encode(half).decode() for name, half in zip(_HALVES, halves, strict=True)}
-            )
-            try:
-                handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            except FileExistsError:  # another process made them at this moment
-                return cls.open(folder, create=False)
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
+            halves = {name: base64.b64encode(os.urandom(32)).decode() for name in _HALVES}
+            with contextlib.suppress(FileExistsError):  # another process made them at this moment
+                write_new(path, json.dumps(halves).encode(), 0o600)
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             signing, agreement = (base64.b64decode(content[name], validate=True) for name in _HALVES)
@@ -96,6 +94,10 @@ class PrivateKeys:
             ) from None
         except (KeyError, TypeError, ValueError):
             raise UsageError(f"{path}: is not a file of private keys") from None
+
+    def seal(self, schema: str, content: Mapping[str, Any]) -> bytes:
+        """Signed bytes; the schema is signed too, so that no document passes for one of another kind."""
+        return self.signing.sign(schema, content).encode()
 
     def agree(self, other: PublicKeys, whose: str) -> bytes:
         """The X25519 secret shared with another party."""
@@ -114,3 +116,42 @@ def _curves() -> tuple[Any, Any]:
     from cryptography.hazmat.primitives.asymmetric import ed25519, x25519
 
     return x25519, ed25519
+
+
+class Document:
+    """A parsed document whose signature is yet to be checked: nothing in it may be believed before."""
+
+    def __init__(self, schema: str, data: bytes, where: str = "") -> None:
+        self._schema, self._where = schema, f"{where}: " if where else ""
+        try:
+            self._text = data.decode("ascii")
+            document = json.loads(self._text)
+            found, self.content = document["schema"], document["body"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise DataError(f"{self._where}truncated, or not a document of daskrado") from None
+        if found != schema or not isinstance(self.content, dict):
+            other = str(found).partition("/")[0] == schema.partition("/")[0]
+            hint = "; another version of daskrado wrote it: all parties must run the same one" if other else ""
+            raise DataError(f"{self._where}of the kind {found!r}, where {schema!r} is needed{hint}")
+
+    def signed_by(self, keys: PublicKeys) -> bool:
+        """Whether these keys signed exactly these bytes."""
+        try:
+            read_signed(self._text, self._schema, [keys.signing.hex()], self._schema)
+        except MessageError:
+            return False
+        return True
+
+    def text(self, name: str) -> str:
+        """A string of the content."""
+        value = self.content.get(name)
+        if not isinstance(value, str):
+            raise DataError(f"{self._where}without the text {name!r}")
+        return value
+
+    def keys(self, name: str, whose: str) -> PublicKeys:
+        """Public keys of the content."""
+        try:
+            return PublicKeys.from_text(self.text(name), whose)
+        except UsageError as error:
+            raise DataError(f"{self._where}{error}") from None

@@ -113,15 +113,7 @@ class Provider:
         private = Private(self.protect, Budget(epsilon=request.epsilon, delta=request.delta))
         loosest = LabelMeans.loosest(domain.width, lattice.bits)
         charge = label_charge(calibrated(private, loosest, lattice, request.mechanism), private)
-        grant = account.reserve(
-            charge.role,
-            self.dataset,
-            charge.relation,
-            charge.event,
-            theorem=charge.statement.theorem,
-            fingerprint=lake.fingerprint,
-            room=charge.room,
-        )
+        grant = charge.reserve(account, self.dataset, lake.fingerprint)
         with connect(self.cluster, lake.size) as client:
             try:
                 with open_passes(lake, domain, lattice, client=client, memory=0) as passes:

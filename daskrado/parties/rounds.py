@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from daskrado.errors import DataError, UsageError
-from daskrado.parties.documents import Document, digest, seal
-from daskrado.parties.keys import PrivateKeys, PublicKeys
+from daskrado.parties.keys import Document, PrivateKeys, PublicKeys
+from daskrado.parties.signing import digest
 
 KIND = "daskrado.study/2"  # counts up when the same terms ask for other noise: sites pay for what is drawn elsewhere
 
@@ -73,7 +73,7 @@ class Round:
         """As a document signed by the coordinator."""
         if keys.public != self.coordinator:
             raise UsageError(f"study {self.study!r} belongs to another coordinator than these keys'")
-        return seal(KIND, self.content, keys)
+        return keys.seal(KIND, self.content)
 
     @classmethod
     def read(cls, data: bytes, where: str) -> Round:

@@ -6,10 +6,12 @@ bytes are canonical: a file that differs from its own canonical form in a single
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,13 +47,8 @@ class SigningKey:
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-        try:
-            key = load_pem_private_key(_read(path).encode(), password=None)
-        except (ValueError, TypeError) as error:
-            raise UsageError(f"{path}: is not a private key in PEM form without a password") from error
-        if not isinstance(key, Ed25519PrivateKey):
-            raise UsageError(f"{path}: is a {type(key).__name__}; an Ed25519 key is needed")
-        return cls(key)
+        read = partial(load_pem_private_key, password=None)
+        return cls(_from_pem(path, read, Ed25519PrivateKey, "a private key in PEM form without a password"))
 
     def sign(self, schema: str, body: Mapping[str, Any]) -> str:
         """The message as text, ready to be written."""
@@ -73,11 +70,15 @@ def make_keys(path: str | Path) -> Path:
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     shown = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
-    for file, content, mode in ((private, secret, 0o600), (public, shown, 0o644)):
-        handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(content)
+    write_new(private, secret, 0o600)
+    write_new(public, shown, 0o644)
     return public
+
+
+def write_new(path: Path, content: bytes, mode: int) -> None:
+    """A file that does not exist yet, open to those whom ``mode`` names from its first byte on."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as stream:
+        stream.write(content)
 
 
 def load_public(path: str | Path) -> str:
@@ -85,13 +86,22 @@ def load_public(path: str | Path) -> str:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
+    found: str = (
+        _from_pem(path, load_pem_public_key, Ed25519PublicKey, "a public key in PEM form").public_bytes_raw().hex()
+    )
+    return found
+
+
+def _from_pem(path: str | Path, read: Callable[[bytes], Any], kind: type, what: str) -> Any:
     try:
-        key = load_pem_public_key(_read(path).encode())
-    except ValueError as error:
-        raise UsageError(f"{path}: is not a public key in PEM form") from error
-    if not isinstance(key, Ed25519PublicKey):
+        key = read(Path(path).read_text(encoding="ascii").encode())
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"{path}: is not {what}") from error
+    if not isinstance(key, kind):
         raise UsageError(f"{path}: is a {type(key).__name__}; an Ed25519 key is needed")
-    return key.public_bytes_raw().hex()
+    return key
 
 
 def read_signed(text: str, schema: str, trusted: Sequence[str], where: str) -> dict[str, Any]:
@@ -123,8 +133,7 @@ def read_signed(text: str, schema: str, trusted: Sequence[str], where: str) -> d
         intact = False
     if not intact:
         raise MessageError(f"{where}: does not match its signature; it was changed after it was signed")
-    body: dict[str, Any] = message["body"]
-    return body
+    return dict(message["body"])
 
 
 def canonical(content: Mapping[str, Any]) -> str:
@@ -132,10 +141,6 @@ def canonical(content: Mapping[str, Any]) -> str:
     return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False) + "\n"
 
 
-def _read(path: str | Path) -> str:
-    try:
-        return Path(path).read_text(encoding="ascii")
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: is not a key in PEM form") from error
+def digest(content: Mapping[str, Any]) -> bytes:
+    """SHA-256 of the canonical form."""
+    return hashlib.sha256(canonical(content).encode()).digest()

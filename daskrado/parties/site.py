@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,7 @@ from daskrado.ledger.ledger import Grant
 from daskrado.ledger.opening import named_account
 from daskrado.parties.agreement import Agreement
 from daskrado.parties.bundles import KIND, seal_bundle
-from daskrado.parties.documents import Document
-from daskrado.parties.keys import PrivateKeys, PublicKeys
+from daskrado.parties.keys import Document, PrivateKeys, PublicKeys
 from daskrado.parties.mailbox import check_name
 from daskrado.parties.masks import mask
 from daskrado.parties.rounds import Round
@@ -184,15 +183,7 @@ def _reserved(plan: RoundPlan, lake: Lake, account: Account) -> tuple[Grant, boo
     job, (charge,) = plan.job, plan.charges
     account.same_lake(job.lake, lake)
     before = len(account.ledger.entries(job.dataset))
-    grant = account.reserve(
-        "share",
-        job.dataset,
-        charge.relation,
-        charge.event,
-        theorem=charge.statement.theorem,
-        fingerprint=lake.fingerprint,
-        room=charge.room,
-    )
+    grant = replace(charge, role="share").reserve(account, job.dataset, lake.fingerprint)
     return grant, len(account.ledger.entries(job.dataset)) > before
 
 

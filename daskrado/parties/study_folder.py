@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from daskrado.errors import DataError, UsageError
-from daskrado.parties.documents import Document, seal
-from daskrado.parties.keys import PrivateKeys, PublicKeys
+from daskrado.parties.keys import Document, PrivateKeys, PublicKeys
 from daskrado.parties.mailbox import Mailbox
 from daskrado.parties.rounds import Round
 
@@ -33,26 +31,24 @@ class StudyFolder:
 
     def put_card(self, site: str, keys: PrivateKeys) -> None:
         """A site's public keys, signed by themselves: proof that it holds the private half."""
-        data = seal(CARD, {"site": site, "keys": keys.public.text}, keys)
-        if not self.mailbox.put_new(f"sites/{site}.json", data):
-            if self.card(site) == keys.public:
-                return
+        data = keys.seal(CARD, {"site": site, "keys": keys.public.text})
+        if not self.mailbox.put_new(f"sites/{site}.json", data) and self.card(site) != keys.public:
             raise UsageError(f"{self.mailbox.where(f'sites/{site}.json')}: another site has joined under this name")
 
     def card(self, site: str) -> PublicKeys | None:
         """The keys of a site that has joined."""
-        data = self.mailbox.get(f"sites/{site}.json")
-        if data is None:
+        where, card = self._document(CARD, f"sites/{site}.json")
+        if card is None:
             return None
-        where = self.mailbox.where(f"sites/{site}.json")
-        try:
-            card = Document(CARD, data)
-            keys = PublicKeys.from_text(card.text("keys"), site)
-        except (DataError, UsageError) as error:
-            raise DataError(f"{where}: {error}") from None
+        keys = card.keys("keys", site)
         if card.text("site") != site or not card.signed_by(keys):
             raise DataError(f"{where}: tampered with: it is not signed by the keys that it shows for {site!r}")
         return keys
+
+    def _document(self, schema: str, name: str) -> tuple[str, Document | None]:
+        """The address of a document, and the document if it is there."""
+        where, data = self.mailbox.where(name), self.mailbox.get(name)
+        return where, None if data is None else Document(schema, data, where)
 
     def put_round(self, round_: Round, keys: PrivateKeys) -> None:
         """Open a round; a number is used once."""
@@ -70,8 +66,7 @@ class StudyFolder:
 
     def round(self, number: int) -> Round:
         """A round by its number."""
-        where = self.mailbox.where(_round(number))
-        data = self.mailbox.get(_round(number))
+        where, data = self.mailbox.where(_round(number)), self.mailbox.get(_round(number))
         if data is None:
             raise DataError(f"{where}: missing")
         found = Round.read(data, where)
@@ -87,24 +82,20 @@ class StudyFolder:
         """Whatever lies in the round's folder, believed or not."""
         return self.mailbox.all(f"bundles/{round_.number:04d}")
 
-    def put_closing(self, round_: Round, closing: Closing, keys: PrivateKeys) -> bool:
-        """Close a round, once; False if it was closed already."""
+    def put_closing(self, round_: Round, closing: Closing, keys: PrivateKeys) -> None:
+        """Close a round, once."""
         content = {"round_sha256": round_.digest.hex(), "outcome": closing.outcome, "counted": closing.counted}
-        return self.mailbox.put_new(f"closed/{round_.number:04d}.json", seal(CLOSING, content, keys))
+        if not self.mailbox.put_new(f"closed/{round_.number:04d}.json", keys.seal(CLOSING, content)):
+            raise DataError(f"study {round_.study!r}: round {round_.number} was closed by another process")
 
     def closing(self, round_: Round) -> Closing | None:
         """How a round ended, if it did."""
-        name = f"closed/{round_.number:04d}.json"
-        data = self.mailbox.get(name)
-        if data is None:
+        where, document = self._document(CLOSING, f"closed/{round_.number:04d}.json")
+        if document is None:
             return None
-        try:
-            document = Document(CLOSING, data)
-        except DataError as error:
-            raise DataError(f"{self.mailbox.where(name)}: {error}") from None
-        content: dict[str, Any] = document.content
+        content = document.content
         if not document.signed_by(round_.coordinator) or content.get("round_sha256") != round_.digest.hex():
-            raise DataError(f"{self.mailbox.where(name)}: tampered with: the coordinator's signature does not fit")
+            raise DataError(f"{where}: tampered with: the coordinator's signature does not fit")
         return Closing(str(content["outcome"]), {str(k): str(v) for k, v in content["counted"].items()})
 
 
