@@ -240,7 +240,7 @@ class QueriesJob(PrivateJob):
         universe = found.calibration.plan.universe
         table = synthetic_rows(self.domain, universe, found.synthetic, rows, self.synthetic_seed)
         folder.mkdir()
-        pq.write_table(table, folder / "part-00000.parquet", compression="zstd")
+        pq.write_table(table, folder / "part-00000.parquet", compression="zstd", write_page_checksum=True)
 
     def _lines(self, found: Answers) -> Iterator[str]:
         yield f"{len(found.answers):,} queries answered; {found.updates} updates of {self.updates} used"

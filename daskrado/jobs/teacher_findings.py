@@ -43,7 +43,7 @@ class TeachersFindings:
 
     def save_answers(self, path: Path) -> None:
         """Write the answers as Parquet."""
-        pq.write_table(self.answers, path, compression="zstd")
+        pq.write_table(self.answers, path, compression="zstd", write_page_checksum=True)
 
     def sections(self, x: NDArray[np.float64]) -> list[Section]:
         """Private answers, and margins of the encoded queries as the published student sees them; never a vote."""

@@ -160,7 +160,8 @@ def ask_file(job: TeachersJob, queries: Any, out: str | Path, **how: Unpack[Open
         labels = session.answer(x)
         temporary = target.with_name(f".{target.name}.{session.run.account.run}")
         try:
-            pq.write_table(session.answered_table(table, labels), temporary, compression="zstd")
+            answered = session.answered_table(table, labels)
+            pq.write_table(answered, temporary, compression="zstd", write_page_checksum=True)
             temporary.replace(target)
         finally:
             temporary.unlink(missing_ok=True)

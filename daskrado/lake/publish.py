@@ -17,6 +17,8 @@ import pyarrow as pa
 from pyarrow import fs as pafs
 
 from daskrado.errors import DataError, UsageError
+from daskrado.lake.claim import Claim
+from daskrado.lake.durable import exchange, sync_tree
 from daskrado.lake.files import INCOMPLETE, first_line, remote, shown
 from daskrado.lake.ownership import MANIFEST, Own, by_a_run, by_ingestion, overlap
 
@@ -37,6 +39,8 @@ def check_free(path: str | Path, *, overwrite: bool, own: Own = by_a_run, readin
         raise UsageError(f"the output folder's name has more than {_LONGEST} bytes; choose a shorter one: {target}")
     if target.is_symlink() or (target.exists() and not target.is_dir()):
         raise UsageError(f"{target}: exists and is not a folder")
+    if os.path.ismount(target):
+        raise UsageError(f"{target}: is a mount point, which cannot be replaced; choose a folder inside it")
     if (source := overlap(target, reading)) is not None:
         raise UsageError(f"{target}: would hold or lie inside what is read ({shown(source)}); choose another output")
     if not target.exists():
@@ -77,35 +81,57 @@ def check_free_text(path: str | Path, *, overwrite: bool) -> None:
 
 
 @contextlib.contextmanager
+def claimed(
+    path: str | Path,
+    *,
+    overwrite: bool = False,
+    own: Own = by_a_run,
+    reading: Sequence[Any] = (),
+    who: str = "another command",
+) -> Iterator[Claim]:
+    """The right to write a folder for a block: it is free or may be replaced, and nobody else writes it."""
+    check_free(path, overwrite=overwrite, own=own, reading=reading)
+    with Claim.take(path, who) as claim:
+        check_free(path, overwrite=overwrite, own=own, reading=reading)  # an older output may have been put back
+        yield claim
+
+
+@contextlib.contextmanager
 def new_folder(
-    path: str | Path, *, overwrite: bool = False, own: Own = by_a_run, reading: Sequence[Any] = ()
+    path: str | Path,
+    *,
+    overwrite: bool = False,
+    own: Own = by_a_run,
+    reading: Sequence[Any] = (),
+    claim: Claim | None = None,
 ) -> Iterator[Path]:
-    """A temporary folder that is renamed to ``path`` when the block ends well, and removed when it does not."""
-    target = Path(os.path.abspath(path))
-    check_free(target, overwrite=overwrite, own=own, reading=reading)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    mark = secrets.token_hex(4)
-    temporary = target.parent / f".{target.name}.{mark}.new"
-    temporary.mkdir()
-    try:
-        yield temporary
-        check_free(target, overwrite=overwrite, own=own, reading=reading)
-        _swap(temporary, target, target.parent / f".{target.name}.{mark}.old")
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
+    """A hidden folder that takes the place of ``path``, durably, when the block ends well.
+
+    Where the caller has no ``claim`` of ``path``, one is taken for the block.
+    """
+    options: dict[str, Any] = {"overwrite": overwrite, "own": own, "reading": reading}
+    with claimed(path, **options) if claim is None else contextlib.nullcontext(claim) as held:
+        check_free(path, **options)
+        shutil.rmtree(held.new, ignore_errors=True)  # of an attempt before this one
+        held.new.mkdir()
+        yield held.new
+        sync_tree(held.new)
+        check_free(path, **options)
+        _swap(held)
+        held.published()
 
 
-def _swap(new: Path, target: Path, old: Path) -> None:
-    if target.exists():
-        target.rename(old)
-    try:
-        new.rename(target)
-    except OSError:
-        if old.exists():
-            old.rename(target)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
+def _swap(claim: Claim) -> None:
+    """Put the new folder in its place.
+
+    An older one leaves it in the same step. Where the platform cannot, it is moved away first; whoever claims the
+    folder next puts it back if that is as far as it came.
+    """
+    if claim.target.exists() and exchange(claim.new, claim.target):
+        return
+    if claim.target.exists():
+        claim.target.rename(claim.old)
+    claim.new.rename(claim.target)
 
 
 @dataclass

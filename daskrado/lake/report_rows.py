@@ -57,7 +57,7 @@ def write_reports(
                 part = randomise(block)
                 if writer is None:
                     path = folder / f"part-{number:05d}.parquet"
-                    writer = pq.ParquetWriter(path, part.schema, compression="zstd")
+                    writer = pq.ParquetWriter(path, part.schema, compression="zstd", write_page_checksum=True)
                 writer.write_table(part)
                 rows += part.num_rows
         finally:

@@ -82,7 +82,10 @@ def _score_part(model: LinearModel, keep: Sequence[str], out: Path, job: tuple[A
                 scored = scored.append_column("predicted", model.labels(margins))
                 scored = scored.replace_schema_metadata({"privacy_in_words": model.statement.sentence()})
                 if writer is None:
-                    writer = stack.enter_context(pq.ParquetWriter(folder / name, scored.schema, compression="zstd"))
+                    made = pq.ParquetWriter(
+                        folder / name, scored.schema, compression="zstd", write_page_checksum=True
+                    )
+                    writer = stack.enter_context(made)
                 writer.write_table(scored)
     except DataError as error:
         where = getattr(partition, "path", partition.name)

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskrado.errors import LedgerError, PublishError, UsageError
+from daskrado.lake.claim import Claim
 from daskrado.lake.publish import new_folder
 from daskrado.lake.seeds import SignatureKey
 from daskrado.lake.snapshots import TableVersion, table_address, table_keys
@@ -69,11 +70,13 @@ class Account(Grants):
         journal: Journal | None = None,
         *,
         overwrite: bool = False,
+        claim: Claim | None = None,
         resumed: bool = False,
         again: str = AGAIN,
     ) -> None:
         super().__init__(run, ledger, journal, resumed=resumed, again=again)
         self.overwrite = overwrite
+        self.claim = claim  # of the output folder; without one it is claimed when it is written
         self.final = False  # set where whoever resumes the run would fail in the same way, and nothing is lost
         self._drawn: set[str] = set()  # names of the draws that this process made or tried
         self._kept_folder: Path | None = None
@@ -255,13 +258,15 @@ class Account(Grants):
 
     @contextlib.contextmanager
     def publish(self, output: str | Path) -> Iterator[Path]:
-        """The folder of artefacts, whole or not at all; then nothing is left to resume."""
+        """The folder of artefacts, whole and on disk or not at all; then nothing is left to resume."""
         try:
-            with new_folder(output, overwrite=self.overwrite) as folder:
+            with new_folder(output, overwrite=self.overwrite, claim=self.claim) as folder:
                 yield folder
         except OSError as error:
             rest = f"; {self._left()}" if self.journal is not None else ""
             raise PublishError(f"{error.filename or output}: {error.strerror or error}{rest}") from error
+        if self.claim is not None:
+            self.claim.release()  # before the journal goes: whoever resumes the run removes what is left beside it
         self.done()
 
     def done(self) -> None:

@@ -27,10 +27,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskrado.errors import LedgerError, UsageError
+from daskrado.lake.durable import sync_folder
 from daskrado.ledger.config import default_ledger
 from daskrado.ledger.journal_folder import ENDINGS, OLDER, check_own, locked, no_room
 from daskrado.ledger.ledger import Grant, Ledger, LedgerEntry, State
-from daskrado.ledger.lines import SCHEMA, Closable, Lines, sync_folder
+from daskrado.ledger.lines import SCHEMA, Closable, Lines
 from daskrado.table.yaml_file import write_text
 
 LOST = "spent; its release was lost before it could be kept"
@@ -64,6 +65,8 @@ class Journal(Closable):
             journal._remove_draws()  # of a journal whose removal was cut off
             journal._write()
             sync_folder(folder.parent)
+            for waste in folder.parent.glob(".*.done"):  # of processes that were killed as they removed theirs
+                shutil.rmtree(waste, ignore_errors=True)
         except OSError as error:
             shutil.rmtree(folder, ignore_errors=True)
             os.close(lock)
@@ -222,9 +225,10 @@ class Journal(Closable):
         """Wipe and remove the journal: the run is published, or never got its grant."""
         self.remove_kept_folder()
         self._wipe()
+        waste = self.folder.with_name(f".{self.folder.name}.done")
         with contextlib.suppress(OSError):
-            (self.folder / "run.json").unlink()  # from here on nobody resumes it
-        shutil.rmtree(self.folder, ignore_errors=True)
+            self.folder.rename(waste)  # from here on nobody resumes it
+        shutil.rmtree(waste, ignore_errors=True)
 
     def remove_kept_folder(self) -> None:
         """Remove what was drawn and kept on the output's disk."""
@@ -324,7 +328,7 @@ def unfinished(ledger: Ledger) -> list[tuple[str, str]]:
 
 
 def _names(ledger: Ledger) -> list[str]:
-    return [path.parent.name for path in journal_folder(ledger).glob("*/run.json")]
+    return [path.parent.name for path in journal_folder(ledger).glob("[!.]*/run.json")]
 
 
 def _read(folder: Path) -> dict[str, Any]:

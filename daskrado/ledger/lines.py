@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from daskrado.errors import LedgerError, UsageError
+from daskrado.lake.durable import sync_folder
 
 SCHEMA = "daskrado.journal/5"  # counts up when public rules change: draws under two schedules cost more than either
 
@@ -124,15 +125,6 @@ class Lines(Closable):
 def different(known: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
     """The keys in which two settings differ."""
     return sorted(key for key in {*known, *settings} if known.get(key) != settings.get(key))
-
-
-def sync_folder(folder: Path) -> None:
-    """Put the names of a folder's files on disk."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _opened(path: Path) -> int:

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from daskrado.errors import LedgerError, UsageError
-from daskrado.lake.publish import check_free
+from daskrado.lake.claim import Claim
+from daskrado.lake.publish import claimed
 from daskrado.lake.snapshots import FORMS, table_address
 from daskrado.ledger.account import AGAIN, Account, guarded, lost
 from daskrado.ledger.charging import opened_ledger
@@ -35,17 +36,17 @@ def open_account(
     if account is not None:
         yield account
         return
-    if write:
-        check_free(job.output, overwrite=overwrite, reading=_read_by(job))
     run = uuid.uuid4().hex
-    if not private:
-        yield Account(run, overwrite=overwrite)
-        return
-    with opened_ledger(ledger_path, job.ledger) as ledger:
-        content = _remembered(kind, job, overwrite) if write and remembered else None
-        journal = None if content is None else Journal.create(journal_folder(ledger) / run, content)
-        with guarded(Account(run, ledger, journal, overwrite=overwrite)) as opened:
-            yield opened
+    output = claimed(job.output, overwrite=overwrite, reading=_read_by(job), who=f"run {run[:12]}")
+    with output if write else contextlib.nullcontext() as claim:
+        if not private:
+            yield Account(run, overwrite=overwrite, claim=claim)
+            return
+        with opened_ledger(ledger_path, job.ledger) as ledger:
+            content = _remembered(kind, job, overwrite) if write and remembered else None
+            journal = None if content is None else Journal.create(journal_folder(ledger) / run, content)
+            with guarded(Account(run, ledger, journal, overwrite=overwrite, claim=claim)) as opened:
+                yield opened
 
 
 @contextlib.contextmanager
@@ -53,7 +54,10 @@ def resumed_account(ledger: Ledger, identifier: str) -> Iterator[Account]:
     """The account of a run that was cut off, by its identifier; refuse what cannot or need not be finished."""
     journal = Journal.take(find_journal(ledger, identifier))
     overwrite = bool(journal.content.get("overwrite"))
-    with guarded(Account(journal.run, ledger, journal, overwrite=overwrite, resumed=True)) as account:
+    with (
+        guarded(Account(journal.run, ledger, journal, overwrite=overwrite, resumed=True)) as account,
+        _claim_of(journal) as account.claim,
+    ):
         run, entries = journal.run, entries_of(ledger, journal.run)
         if all(entry.state is State.VOID for entry in entries.values()):
             what = "gave its grant back" if entries else "never got a grant"
@@ -64,6 +68,13 @@ def resumed_account(ledger: Ledger, identifier: str) -> Iterator[Account]:
             account.void_run(entries)
             raise LedgerError(lost(run, journal.content.get("again", AGAIN)))
         yield account
+
+
+def _claim_of(journal: Journal) -> contextlib.AbstractContextManager[Claim | None]:
+    """The claim of the output that a journal names, which removes what the process before left beside it."""
+    if "pipeline" not in journal.content:
+        return contextlib.nullcontext()
+    return Claim.take(journal.content["pipeline"]["output"], f"run {journal.run[:12]}")
 
 
 @contextlib.contextmanager

@@ -146,7 +146,7 @@ class RadoSet:
         target = Path(path)
         temporary = target.with_name(f".{target.name}.new")
         try:
-            pq.write_table(table, temporary, compression="zstd")
+            pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
             os.replace(temporary, target)
         finally:
             temporary.unlink(missing_ok=True)
@@ -157,7 +157,7 @@ class RadoSet:
         if not Path(path).is_file():
             raise UsageError(f"{path}: {'is a folder, not a rado file' if Path(path).is_dir() else 'no such file'}")
         try:
-            table = pq.ParquetFile(path).read()
+            table = pq.ParquetFile(path, page_checksum_verification=True).read()
         except (pa.ArrowException, OSError) as error:
             raise DataError(f"{path}: is not a readable Parquet file ({str(error).splitlines()[0]})") from error
         header = _header(table, str(path))

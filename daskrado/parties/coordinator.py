@@ -13,7 +13,7 @@ from daskrado.jobs.base import Run
 from daskrado.jobs.learn import ROLE
 from daskrado.jobs.publish import publish
 from daskrado.jobs.result import Result
-from daskrado.lake.publish import check_free
+from daskrado.lake.publish import check_free, claimed
 from daskrado.ledger.account import Account
 from daskrado.ledger.charging import opened_ledger
 from daskrado.ledger.opening import named_account
@@ -147,7 +147,9 @@ def combine(
     if (following := this.next_round(own, close=close)) is not None:
         return following
     plan = this.plan
-    with _account(plan, round_, ledger, overwrite) as account:
+    who = f"round {round_.number} of study {round_.study}"
+    place = contextlib.nullcontext() if output is None else claimed(output, overwrite=overwrite, who=who)
+    with _account(plan, round_, ledger, overwrite) as account, place as account.claim:
         job = plan.job.model_copy(update={"output": "." if output is None else str(output)})
         run = Run(job, plan.charges, account, None)
         run.charged_elsewhere = isinstance(plan.mechanism, GaussianShares)  # every site's own ledger

@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+from dying import kill_points
 
+import daskrado
 from daskrado.cli.main import main
 from daskrado.errors import DataError, LedgerError, UsageError
 from daskrado.jobs.resume import resume
@@ -121,6 +123,56 @@ def test_killed_between_spending_and_keeping_noise_is_not_drawn_again(
     assert entries(own_ledger) == [entry]
     assert not (tmp_path / "out").exists()
     assert any("its release was lost" in line for line in ledger_lines(Ledger.open(own_ledger)))
+
+
+@pytest.mark.parametrize("exchanges", [True, False])
+def test_killed_at_each_step_of_publishing_one_output_is_in_place_and_nothing_is_left(
+    clinic: Clinic, forge: Callable[[str], int], own_ledger: Path, tmp_path: Path, exchanges: bool
+) -> None:
+    """An older output is overwritten: it or the new one is there, and the resumed run removes all else."""
+    path, _ = clinic(300, 1)
+    place, drawn = tmp_path / "place", tmp_path / "drawn"
+    place.mkdir()
+    before = daskrado.fit(path, f"{path}.yaml", dataset="clinic", private=False, output=place / "out").run
+    code = (
+        "import daskrado, daskrado.ledger.account as account, daskrado.privacy.mechanisms as mechanisms\n"
+        "from daskrado.jobs import publish\npublish.page_of = lambda *_: 'page'\n"
+        "real = account.Account.publish\n"
+        "def publish(self, output):\n    arm()\n    return real(self, output)\n"
+        "account.Account.publish = publish\nkeep = account.Journal.keep\n"
+        f"def noted(self, *a):\n    open({str(drawn)!r}, 'a').write(self.run + chr(10))\n    keep(self, *a)\n"
+        "account.Journal.keep = noted\n"
+        f"daskrado.fit({str(path)!r}, {str(path) + '.yaml'!r}, dataset='clinic', epsilon=0.1, delta=1e-7, "
+        f"first_limit=(50.0, 1e-4), output={str(place / 'out')!r}, overwrite=True)\n"
+    )
+    published = set()
+    for _ in kill_points(forge, code, exchanges=exchanges):
+        run = drawn.read_text().splitlines()[-1]
+        there = owner(place / "out")
+        assert there in (run, before) or (there is None and not exchanges)
+        if there == run:
+            with pytest.raises(UsageError, match=r"is published in|nothing left to finish"):
+                resume(run)
+            published.add(run)
+        else:
+            resume(run)
+        assert owner(place / "out") == run
+        assert [path.name for path in place.iterdir()] == ["out"]
+        waste = [path.name for path in own_ledger.with_name(own_ledger.name + ".runs").iterdir()]
+        assert waste in ([], [f".{run}.done"])  # wiped; the next run removes it
+        before = run
+    runs = drawn.read_text().splitlines()
+    assert len(runs) == len({*runs})  # each drew once
+    assert [str(entry.state) for entry in entries(own_ledger)] == ["spent"] * len(runs)
+    assert len(published) > 3
+
+
+def owner(out: Path) -> str | None:
+    """The run whose output is there, whole."""
+    if not out.exists():
+        return None
+    assert sorted(path.name for path in out.iterdir()) == ["manifest.json", "model.json", "report.html"]
+    return str(json.loads((out / "manifest.json").read_text())["run"])
 
 
 @pytest.mark.cluster

@@ -295,6 +295,27 @@ def test_the_output_folder_is_refused_before_the_budget_is_touched(
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
 
 
+def test_of_two_runs_with_one_output_the_second_is_refused_before_its_debit(
+    clinic: Clinic, own_ledger: Path, tmp_path: Path
+) -> None:
+    path, domain = clinic(300, 1)
+    refused = []
+
+    def meanwhile(done: int, total: int) -> None:
+        try:
+            fit(path, domain, output=tmp_path / "out", overwrite=True)
+        except UsageError as error:
+            refused.append(str(error))
+
+    first = fit(path, domain, output=tmp_path / "out", progress=meanwhile)
+    assert refused
+    assert {f"{tmp_path / 'out'}: run {first.run[:12]} is writing there; wait for it, or choose another output"} == {
+        *refused
+    }
+    assert states(own_ledger) == ["spent"]
+    assert json.loads((tmp_path / "out" / "manifest.json").read_text())["run"] == first.run
+
+
 def test_group_privacy_multiplies_the_noise(clinic: Clinic) -> None:
     path, domain = clinic(3000, 3)
     one = fit(path, domain).release.noise_std["mean"]

@@ -28,6 +28,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from daskrado.errors import BudgetError, DaskradoError, DataError, LedgerError, PublishError, UsageError
 from daskrado.lake import publish
+from daskrado.lake.claim import Claim
 from daskrado.ledger import journal as journal_module
 from daskrado.ledger.account import Account
 from daskrado.ledger.config import LedgerConfig
@@ -74,8 +75,9 @@ Work = list[tuple[str, Fault]]
 OVER = st.sampled_from([False, False, False, True])
 CHANGE = st.sampled_from(["", "", "", "", "", "", "lake", "event", "data set"])
 RESERVE, END = faults(10, "_write"), faults(8)
+PUBLISH = 32  # every file and folder is synced
 DRAW = faults(19, "begin", "keep", "keep", "keep")
-OPERATIONS = {"release": DRAW, "steps": DRAW, "repeat": DRAW, "rows": faults(10), "publish": faults(6, "_swap")}
+OPERATIONS = {"release": DRAW, "steps": DRAW, "repeat": DRAW, "rows": faults(10), "publish": faults(PUBLISH, "_swap")}
 OPERATION = st.sampled_from([*OPERATIONS, "steps", "publish"]).flatmap(lambda n: st.tuples(st.just(n), OPERATIONS[n]))
 WORK = st.lists(OPERATION, max_size=6)
 ORDER = st.permutations(ROLES).flatmap(lambda roles: st.tuples(*(st.tuples(st.just(r), RESERVE) for r in roles)))
@@ -178,7 +180,7 @@ class Accounts(RuleBasedStateMachine):
         for owner, name in (
             (Ledger, "reserve"), (Ledger, "spend"), (Ledger, "void"), (Journal, "_write"), (Journal, "begin"),
             (Journal, "keep"), (Journal, "secret"), (Journal, "forget"), (Journal, "remove_kept_folder"),
-            (journal_module, "sync_folder"), (publish, "_swap"), (os, "fsync"),
+            (journal_module, "sync_folder"), (publish, "_swap"), (os, "fsync"), (Claim, "clear"),
         ):  # fmt: skip
             self.patch.setattr(owner, name, self.world.between_steps(owner, name))
         self.ledger = Ledger.open(self.place / "ledger.sqlite")
@@ -622,17 +624,18 @@ def test_a_draw_that_could_not_be_kept_is_used_and_is_not_made_again(machine: Ac
     assert len(machine.runs[1].noise) == 1
 
 
-@pytest.mark.parametrize("step", range(6))
+@pytest.mark.parametrize("step", range(PUBLISH))
 def test_a_run_killed_as_it_publishes_is_published_once(machine: Accounts, step: int) -> None:
     work: Work = [*fine("release", "steps"), ("publish", Fault(kill=step))]
     machine.begin_run(Fault(), fine("release", "steps"), work)
-    there = machine.runs[0].output.exists()
-    assert there == (step > 0)
+    synced = 2 * 4  # two releases, the manifest, their folder: before the folder appears
+    assert machine.runs[0].output.exists() == (step > synced)
     machine.check()
     if machine.has_journal(machine.runs[0]):
         machine.resume(0, Fault(), False, "", fine("release", "steps"), fine("release", "steps", "publish"))
     machine.check()
     assert machine.runs[0].published is not None
+    assert sorted(path.name for path in machine.place.iterdir() if path.name.startswith(".")) == []
 
 
 @pytest.mark.parametrize("step", range(10))
