@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from pyarrow import fs as pafs
 
 from daskrado.errors import DataError, UsageError
+from daskrado.lake.listing import listed_files
+from daskrado.lake.ownership import MANIFEST
 from daskrado.lake.snapshots import FORMS, TableFile, TableVersion, gone, table_address, table_in
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -89,6 +91,8 @@ def _find(source: Any) -> tuple[str, list[LakeFile]]:
         _check_outside(filesystem, os.path.dirname(path), address)
         if any(i.base_name == INCOMPLETE for i in infos):
             raise DataError(f"{shown(address)}: is being written, or its writer was cut off (it holds {INCOMPLETE})")
+        if listed_files(filesystem, path, infos, None, shown(address)) is not None:
+            return base, _table_files("folder", address, None)
         infos = [i for i in infos if _is_data(filesystem, os.path.relpath(i.path, path), i)]
     for i in infos:
         if i.type != pafs.FileType.File:
@@ -118,7 +122,7 @@ def _reached(address: str) -> tuple[pafs.FileSystem, str, pafs.FileInfo]:
 
 def _table_files(form: str, address: str, version: int | None) -> list[LakeFile]:
     """The files of one version of a table, each with what the table says of it."""
-    found, files = _delta(address, version) if form == "delta" else _iceberg(address, version)
+    found, files = {"delta": _delta, "iceberg": _iceberg, "folder": _folder}[form](address, version)
     if not files:
         raise DataError(f"{shown(address)}: {FORMS[form]} {found.version} of the table has zero rows")
     places = [_place(address, file.path) for file in files]
@@ -127,7 +131,7 @@ def _table_files(form: str, address: str, version: int | None) -> list[LakeFile]
     lost = next((info.path for info in infos if info.type != pafs.FileType.File), None)
     if lost is not None:
         raise gone(shown(address), form, found.version, lost)
-    base = os.path.commonpath([os.path.dirname(info.path) for info in infos])
+    base = _reached(address)[1] if form == "folder" else _common([os.path.dirname(info.path) for info in infos])
     return [
         LakeFile(
             os.path.relpath(i.path, base), i.path, filesystem, i.size, i.mtime_ns or 0, f.values, found, f.deleted
@@ -143,6 +147,16 @@ def _delta(address: str, version: int | None) -> tuple[TableVersion, list[TableF
     if info.type != pafs.FileType.Directory:
         raise DataError(f"{shown(address)}: no such Delta table")
     return delta_files(address, path, version, shown(address))
+
+
+def _folder(address: str, version: int | None) -> tuple[TableVersion, list[TableFile]]:
+    filesystem, path, info = _reached(address)
+    if info.type != pafs.FileType.Directory:
+        raise DataError(f"{shown(address)}: no such folder")
+    found = listed_files(filesystem, path, _below(filesystem, path), version, shown(address))
+    if found is None:
+        raise DataError(f"{shown(address)}: has no {MANIFEST} of an ingested lake, so it has no versions")
+    return found[0], [TableFile(name, _hive(os.path.relpath(name, path))) for name in found[1]]
 
 
 def _iceberg(address: str, snapshot: int | None) -> tuple[TableVersion, list[TableFile]]:

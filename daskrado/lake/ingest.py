@@ -2,15 +2,17 @@
 
 Two passes over the text: the first finds the narrowest type that holds every value of a column, the second writes.
 A lake on this machine appears by one rename. An object store has no rename, so there a marker is put before the first
-object and taken away after the last; a lake that still has its marker is refused by every reader here.
+object and taken away after the last; a lake that still has its marker is refused by every reader here. Rows are
+added to a lake by one change of its manifest.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -22,6 +24,7 @@ import pyarrow.parquet as pq
 import daskrado
 from daskrado.errors import DataError, UsageError
 from daskrado.lake.files import HIVE_NULL, first_line, shown
+from daskrado.lake.growing import growing_lake
 from daskrado.lake.ownership import LAKE_SCHEMA
 from daskrado.lake.publish import LakeTarget, new_lake
 from daskrado.lake.text_tables import TextFormat, read_text
@@ -64,23 +67,32 @@ def ingest(
     form: TextFormat | None = None,
     layout: Layout | None = None,
     overwrite: bool = False,
+    append: bool = False,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Write the rows of some text tables as one lake and return its manifest.
+    """Write the rows of some text tables as one lake, or add them to one, and return its manifest.
 
     The manifest holds row counts, so it is as private as the lake it lies in.
     """
     form, layout = form or TextFormat(), layout or Layout()
     if not sources:
         raise UsageError("give at least one file to ingest")
+    if append and overwrite:
+        raise UsageError("--append adds to a lake and --overwrite replaces it; give one of them")
     report = _Report(progress, 2 * len(sources))
-    schema = _types(sources, form, layout, report)
+    if append:
+        with growing_lake(out) as target:
+            _add(sources, form, layout, target, report)
+        return target.manifest
+    schema = _types(sources, form, layout, report, {})
     _log.info("ingest: %d columns in %d files", len(schema), len(sources))
     with new_lake(out, overwrite=overwrite) as target:
         files = _write(sources, form, layout, schema, target, report)
         target.manifest = {
             "schema": LAKE_SCHEMA,
             "daskrado": daskrado.__version__,
+            "lake": secrets.token_hex(16),
+            "version": 1,
             "sources": [Path(shown(source)).name for source in sources],
             "missing": list(form.missing),
             "columns": {column.name: str(column.type) for column in schema},
@@ -92,8 +104,30 @@ def ingest(
     return target.manifest
 
 
-def _types(sources: Sequence[str], form: TextFormat, layout: Layout, report: _Report) -> pa.Schema:
-    """The narrowest type of each column over all files: boolean, int64, double, else text."""
+def _add(sources: Sequence[str], form: TextFormat, layout: Layout, target: LakeTarget, report: _Report) -> None:
+    """Write rows beside those of a lake, under its types; its manifest then lists both, with columns that are new."""
+    before = target.manifest
+    by, version = before.get("partitioned_by"), int(before.get("version", 1)) + 1
+    if layout.by not in (None, by):
+        raise UsageError(f"--by {layout.by}: the lake is laid out {f'by {by}' if by else 'without folders'}")
+    known = {name: pa.type_for_alias(kind) for name, kind in before["columns"].items()}
+    schema = _types(sources, form, replace(layout, by=by), report, known)
+    files = _write(sources, form, replace(layout, by=by), schema, target, report)
+    _log.info("ingest: %d Parquet files added", len(files))
+    target.manifest = {
+        **before,
+        "version": version,
+        "sources": [*before.get("sources", ()), *(Path(shown(source)).name for source in sources)],
+        "columns": {**before["columns"], **{column.name: str(column.type) for column in schema}},
+        "rows": before["rows"] + sum(file["rows"] for file in files),
+        "files": [*before["files"], *({**file, "version": version} for file in files)],
+    }
+
+
+def _types(
+    sources: Sequence[str], form: TextFormat, layout: Layout, report: _Report, known: Mapping[str, pa.DataType]
+) -> pa.Schema:
+    """The narrowest type of each column over all files: boolean, int64, double, else text; a known one is kept."""
     names: list[str] | None = None
     guesses: dict[str, _Guess] = {}
     for source in sources:
@@ -104,7 +138,13 @@ def _types(sources: Sequence[str], form: TextFormat, layout: Layout, report: _Re
             elif table.column_names != names:
                 raise DataError(f"{shown(source)}: has other columns than {shown(sources[0])}")
             for name, column in zip(names, table.columns, strict=True):
-                guesses[name].see(column)
+                if name not in known:
+                    guesses[name].see(column)
+                elif not pa.types.is_string(known[name]) and not _fits(column, known[name]):
+                    raise DataError(
+                        f"{shown(source)}: column {name!r} is {known[name]} in the lake and holds other values here; "
+                        "mend the file, or ingest everything anew"
+                    )
         report.next()
     if names is None:
         raise DataError(f"{shown(sources[0])}: has no rows")
@@ -116,7 +156,9 @@ def _types(sources: Sequence[str], form: TextFormat, layout: Layout, report: _Re
         for name in wanted:
             if name not in names:
                 raise UsageError(f"{option} {name}: there is no such column; there are {', '.join(names[:30])}")
-    found = {n: pa.string() if n in (*layout.text, layout.by) else guesses[n].kind for n in names}
+    found = {n: pa.string() if n in (*layout.text, layout.by) else guesses[n].kind for n in names} | {
+        n: kind for n, kind in known.items() if n in names
+    }
     return pa.schema([pa.field(n, kind) for n, kind in found.items() if n not in layout.drop])
 
 

@@ -186,7 +186,8 @@ def _check_copies(footers: Sequence[Footer]) -> None:
     """Refuse two files with the same bytes: their rows would count twice. Only those with one footer are read."""
     alike: dict[Any, list[LakeFile]] = {}
     for footer in footers:
-        if footer.rows and footer.file.table is None:  # a table's own log says which files count
+        table = footer.file.table
+        if footer.rows and (table is None or table.form == "folder"):  # another table's log says which files count
             place = (footer.file.size, footer.group_rows, footer.group_bytes, footer.hive, str(footer.facts))
             alike.setdefault(place, []).append(footer.file)
     for files in alike.values():

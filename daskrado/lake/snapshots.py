@@ -1,4 +1,4 @@
-"""Versions of tables: which files a Delta or Iceberg table is made of at one version, and where its columns lie.
+"""Versions of tables: which files a Delta or Iceberg table, or a lake that grows, is made of, and where columns lie.
 
 A folder of such a table also holds files of versions that were replaced or deleted. Only the table's log says which
 rows are meant, so its folder is never read as plain Parquet.
@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from daskrado.errors import DataError, UsageError
 
-FORMS = {"delta": "version", "iceberg": "snapshot"}  # each form of table with the key that names a version of it
+# Each form of table with the key that names a version of it; a folder is a lake that ``ingest`` wrote.
+FORMS = {"delta": "version", "iceberg": "snapshot", "folder": "version"}
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,10 @@ def _same(name: str, schema: pa.Schema) -> str | None:
 def table_address(source: Mapping[str, Any]) -> tuple[str, str, int | None]:
     """The form, the address and the version that the keys of a table name."""
     forms = [form for form in FORMS if form in source]
-    allowed = "{delta: ADDRESS, version: NUMBER} or {iceberg: CATALOG.TABLE or ADDRESS, snapshot: NUMBER}"
+    allowed = (
+        "{delta: ADDRESS, version: NUMBER}, {iceberg: CATALOG.TABLE or ADDRESS, snapshot: NUMBER} or "
+        "{folder: ADDRESS, version: NUMBER}"
+    )
     if len(forms) != 1 or set(source) - {forms[0], FORMS[forms[0]]}:
         raise UsageError(f"lake: a table is {allowed}, got the keys {', '.join(map(str, source)) or 'of nothing'}")
     form = forms[0]

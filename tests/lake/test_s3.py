@@ -19,6 +19,7 @@ import pytest
 import daskrado
 from daskrado.errors import DataError, UsageError
 from daskrado.lake.files import find_files, remote, shown
+from daskrado.lake.growing import compact_lake
 from daskrado.lake.ingest import Layout, ingest
 from daskrado.ledger.ledger import Ledger
 from daskrado.table.domain import Domain
@@ -214,3 +215,29 @@ def test_a_delta_table_on_s3_is_read_by_its_log(bucket: Callable[..., str], serv
     assert DeltaTable(place, storage_options=options).version() == 1
     for source, count in ((address, 40), ({"delta": address, "version": 0}, rows.num_rows)):
         assert fit(source, domain, private=False).rows == count
+
+
+def test_a_lake_on_s3_grows_and_is_compacted(
+    table: tuple[str, Domain, Any], bucket: Callable[..., str], tmp_path: Path, own_ledger: Path
+) -> None:
+    import pandas as pd
+
+    source, domain, weights = table
+    frame = pd.read_csv(source)
+    parts = [str(tmp_path / f"{i}.csv") for i in range(3)]
+    for i, part in enumerate(parts):
+        frame[i * 1000 : (i + 1) * 1000].to_csv(part, index=False)
+    out = bucket("lake")
+    ingest(parts[:1], out)
+    for part in parts[1:]:
+        ingest([part], out, append=True)
+    assert (fit(out, domain, private=False).model.weights == weights).all()
+    assert compact_lake(out) == (3, 1)
+    assert (fit(out, domain, private=False).model.weights == weights).all()
+    filesystem, folder = remote(out)
+    with filesystem.open_output_stream(f"{folder}/_appending-0") as stream:
+        stream.write(b"")
+    with pytest.raises(
+        UsageError, match=r"another process is adding to this lake, or was cut off.*remove _appending-0"
+    ):
+        ingest(parts[:1], out, append=True)

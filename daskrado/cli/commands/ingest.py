@@ -28,6 +28,7 @@ def ingest(
     by: Annotated[str | None, "A column whose values become folders, such as a hospital."] = None,
     group_rows: Annotated[int | None, "Rows in a row group; by default about 32 MB in memory."] = None,
     file_rows: Annotated[int | None, "Rows in a file; by default 8 row groups."] = None,
+    append: Annotated[bool, "Add the rows to the lake, at once or not at all; new columns are null before."] = False,
     overwrite: Annotated[bool, "Replace the lake if it exists."] = False,
 ) -> Lines:
     """Turn CSV (plain, .gz, .bz2, .zst or in a .zip) and ARFF files into one Parquet lake with typed columns.
@@ -50,7 +51,9 @@ def ingest(
     )
     layout = Layout(by=by, group_rows=group_rows, file_rows=file_rows, text=text, drop=drop)
     with progress_bar("ingest") as progress:
-        manifest = ingest(sources, out, form=form, layout=layout, overwrite=overwrite, progress=progress)
+        manifest = ingest(
+            sources, out, form=form, layout=layout, overwrite=overwrite, append=append, progress=progress
+        )
     columns = ", ".join(f"{name} {kind}" for name, kind in list(manifest["columns"].items())[:12])
     more = f" and {len(manifest['columns']) - 12} more" if len(manifest["columns"]) > 12 else ""
     return f"{shown(out)}: {manifest['rows']:,} rows in {len(manifest['files'])} files; {columns}{more}"

@@ -9,7 +9,7 @@ import click
 
 from daskrado.cli.commands.signature import Lines, command
 
-lake = click.Group("lake", help="Lakes: make a synthetic one.")
+lake = click.Group("lake", help="Lakes: make a synthetic one, make few files of many.")
 
 
 @command(name="make-lake")
@@ -30,6 +30,16 @@ def make_lake(
 
 
 lake.add_command(make_lake, "make")
+
+
+@command(lake)
+def compact(lake: str) -> Lines:
+    """Rewrite the many small files of an ingested lake as few large ones; no sum and no fingerprint changes."""
+    from daskrado.lake.files import shown
+    from daskrado.lake.growing import compact_lake
+
+    before, after = compact_lake(lake)
+    return f"{shown(lake)}: {before} files before, {after} now"
 
 
 @command()
