@@ -114,6 +114,11 @@ class Job(Frozen):
         return NotPrivate()
 
     @property
+    def protects(self) -> bool:
+        """Whether anybody is protected: then no value of a row stops a run or shows in what it says."""
+        return isinstance(self.privacy, Private) or self.statement.private
+
+    @property
     def rows_public(self) -> bool:
         """Whether the number of rows is public (always, without privacy)."""
         return self.privacy.rows_public
@@ -130,7 +135,7 @@ class Job(Frozen):
 
     def scan(self) -> Lake:
         """Open the lake from its footers, and refuse what they show to be unusable."""
-        return open_lake(self.lake, self.domain)
+        return open_lake(self.lake, self.domain, strict=not self.protects)
 
     def inputs(self) -> Mapping[str, str]:
         """Digests of what the job reads beside the lake, by name; a resumed run refuses others than it began with."""
@@ -184,6 +189,11 @@ class PrivateJob(Job):
         """Who is protected, and at what price, in a job that is private."""
         assert isinstance(self.privacy, Private)
         return self.privacy
+
+    @property
+    def protects(self) -> bool:
+        """Unless the job says otherwise."""
+        return self.private
 
     @property
     def assumptions(self) -> tuple[str, ...]:

@@ -65,7 +65,7 @@ class LabelsJob(LabelLearningJob):
     def scan(self) -> Lake:
         groups, audited = self.supervision.groups, self.supervision.audited
         strata = [] if groups is None else [groups.column]
-        lake = open_features(self.lake, self.domain, self.domain.label.column, *strata)
+        lake = open_features(self.lake, self.domain, self.domain.label.column, *strata, strict=not self.protects)
         if audited is not None and audited not in lake.schema.names:
             have = ", ".join(lake.schema.names[:20])
             raise DataError(f"audit column {audited!r} is not in the lake; it has {have}")
@@ -81,7 +81,7 @@ class LabelsJob(LabelLearningJob):
 
             def gather() -> Summary:
                 summary = run.collect(statistic, self.lattice)
-                if missing:  # which rows have a label is public: an empty group is found before the grant is spent
+                if missing and not self.protects:
                     check_labelled(statistic.split(summary.vector)["labelled"].astype(np.float64), measured.rows)
                 return summary
 

@@ -21,7 +21,7 @@ from daskrado.jobs.base import Charge, Line, Outcome, PrivateJob, Run
 from daskrado.jobs.local_reports import AnyReports, ColumnReports, Estimates, ReportFacts, RowReports
 from daskrado.jobs.report import Section, bars
 from daskrado.lake.collect import Progress
-from daskrado.lake.report_rows import check_rows, write_reports
+from daskrado.lake.report_rows import check_readable, write_reports
 from daskrado.learners.on_release.moments import MomentsLearner
 from daskrado.models.linear import LinearModel
 from daskrado.privacy.accountant import Event, compose
@@ -136,7 +136,9 @@ class LocalJob(PrivateJob):
         """A folder of reports beside the output, and their number: one draw, kept until it is published."""
         folder = run.account.kept_folder(self.output)
         with run.clock("encode"):
-            drawn = run.draw(ROLE, lambda: check_rows(self.domain, run.lake), lambda _: self._written(run, folder))
+            drawn = run.draw(
+                ROLE, lambda: check_readable(self.domain, run.lake), lambda _: self._written(run, folder)
+            )
         if not folder.is_dir():
             raise DataError(f"{folder}: the reports of run {run.account.run} are gone; its charge stays")
         return folder, int(drawn["rows"])

@@ -109,7 +109,7 @@ class LabelReports(RowReports):
 
     def randomised(self, domain: Domain, rows: SourceRows) -> pa.Table:
         """The rows with another label, perhaps."""
-        drawn = self.mechanism().randomise((rows.y > 0).astype(np.int64))
+        drawn = self.mechanism().randomise(np.where(rows.y == 0, -1, rows.y > 0).astype(np.int64))
         labels = pa.array([domain.label.negative, domain.label.positive]).take(pa.array(drawn))
         column = domain.label.column
         return rows.table.set_column(rows.table.column_names.index(column), column, labels)

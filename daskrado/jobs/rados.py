@@ -87,6 +87,11 @@ class RadosJob(Job):
         ]
 
     @property
+    def protects(self) -> bool:
+        """Whether one of its sets protects anybody."""
+        return any(item.protects is not None for item in self.sets)
+
+    @property
     def rows_public(self) -> bool:
         """A run either keeps its lake's number of rows secret or publishes it."""
         return not self._keeping_rows_secret()
@@ -117,7 +122,8 @@ class RadosJob(Job):
 
     def scan(self) -> Lake:
         """The lake; refused is what its number of rows or its folders rule out, and what would give examples away."""
-        lake, plans = open_lake(self.lake, self.domain, ids=self.domain.id is not None), self.plans()
+        by_record, plans = self.domain.id is not None, self.plans()
+        lake = open_lake(self.lake, self.domain, ids=by_record, strict=not self.protects)
         for plan in plans:
             plan.statistic.check_rows(lake.rows)
         if not self.accept_no_privacy:

@@ -97,12 +97,20 @@ class Run:
     def collect(self, statistic: Statistic, lattice: Lattice, *, key: SignatureKey | None = None) -> Summary:
         """Sum a statistic over the lake, exactly."""
         return collect(
-            statistic, self.lake, self.job.domain, lattice, key=key, client=self.client, progress=self.progress
+            statistic,
+            self.lake,
+            self.job.domain,
+            lattice,
+            key=key,
+            client=self.client,
+            progress=self.progress,
+            strict=not self.job.protects,
         )
 
     def passes(self, lattice: Lattice, **seeds: Any) -> contextlib.AbstractContextManager[Passes]:
         """Repeated sums over the lake; ``seeds`` are the keywords of ``open_passes`` on seeds and places."""
-        return open_passes(self.lake, self.job.domain, lattice, client=self.client, **seeds)
+        strict = not self.job.protects
+        return open_passes(self.lake, self.job.domain, lattice, client=self.client, strict=strict, **seeds)
 
     def release(self, role: str, mechanism: Mechanism, gather: Callable[[], Summary]) -> Release:
         """Collect a statistic, spend the grant of a role and add noise, once; or the release that was kept."""

@@ -173,7 +173,7 @@ def ask_file(job: TeachersJob, queries: Any, out: str | Path, **how: Unpack[Open
 
 def read_queries(domain: Domain, source: Any) -> pa.Table:
     """Public rows from an address, checked against the Domain before anything is spent."""
-    lake = open_lake(source, domain, label=False)
+    lake = open_lake(source, domain, label=False, strict=True)
     names = needed_columns(domain, label=False)
     tables = [table for partition in lake.partitions for _, table in partition.tables(names)]
     return fitting(domain, pa.concat_tables(tables, promote_options="permissive"))

@@ -232,7 +232,7 @@ class TeachersJob(PrivateJob):
         yield from forecast_lines(self.terms(refusals), count, agreement, forecast(mechanism, count, agreement))
 
     def scan(self) -> Lake:
-        """Open the lake; refuse more teachers than it has rows for, in a message that holds no private number."""
+        """Open the lake; refuse more teachers than it has rows for, where the number of rows is public."""
         label, binary = self.domain.label.column, self.classes is None
         lake = open_lake(self.lake, self.domain, label=binary, ids=self.shard_by != "position")
         if not binary and label not in lake.schema.names:
@@ -241,7 +241,7 @@ class TeachersJob(PrivateJob):
             check_places(
                 lake, "teachers shard rows", "shard by the domain's id under another relation than replace_one"
             )
-        if lake.rows < 2 * self.teachers.count:
+        if self.rows_public and lake.rows < 2 * self.teachers.count:
             raise UsageError(
                 f"teachers.count {self.teachers.count:,} is more than the lake's rows allow: each needs two at least"
             )

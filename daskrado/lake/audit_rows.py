@@ -53,8 +53,9 @@ def read_rows(source: Any, domain: Domain, lattice: Lattice, *, most: int) -> Ke
         for group, table in partition.tables(columns):
             encoded = encode_table(domain, table, ids=by_record)
             block = encoded.block(0, encoded.length, np.empty((encoded.length, domain.width), order="F"))
-            if encoded.problems or encoded.labels is None:
-                raise DataError(f"{getattr(partition, 'path', partition.name)}: {encoded.problems[0]}")
+            if refused := encoded.refused(strict=False):
+                raise DataError(f"{getattr(partition, 'path', partition.name)}: {refused[0]}")
+            assert encoded.labels is not None
             x.append(lattice.quantise(block))
             labels.append(encoded.labels)
             ids.append(encoded.ids)

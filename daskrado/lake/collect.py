@@ -58,12 +58,13 @@ def collect(
     key: SignatureKey | None = None,
     client: Client | None = None,
     progress: Progress | None = None,
+    strict: bool = False,
 ) -> Summary:
     """Sum a statistic over a lake, exactly.
 
     In this process without a ``client``, else by tasks on its workers. The result has the same bits either way. Tasks
-    are pure and draw no noise, so that a retried or doubled one changes nothing. Unusable rows raise a DataError that
-    names files and columns.
+    are pure and draw no noise, so that a retried or doubled one changes nothing. Unusable rows count as nothing; if
+    ``strict``, they raise a DataError that names files and columns.
     """
     with open_passes(
         lake,
@@ -74,6 +75,7 @@ def collect(
         key=key,
         client=client,
         memory=0,
+        strict=strict,
     ) as passes:
         return passes.sum(statistic, progress=progress)
 
@@ -112,16 +114,17 @@ class Passes:
         return Summary(statistic, self.lattice, total.vector, total.rows)
 
     def over_another(self, source: Any) -> contextlib.AbstractContextManager[Passes]:
-        """Passes over another lake of the same Domain, on the same workers."""
+        """Passes over another, public lake of the same Domain, on the same workers."""
         key = SignatureKey.from_seed(1)
         return open_passes(
-            open_lake(source, self.domain),
+            open_lake(source, self.domain, strict=True),
             self.domain,
             self.lattice,
             seeded=True,
             by_record=False,
             key=key,
             client=self._client,
+            strict=True,
         )
 
 
@@ -137,18 +140,28 @@ def open_passes(
     key: SignatureKey | None = None,
     client: Client | None = None,
     memory: int | None = None,
+    strict: bool = False,
 ) -> Iterator[Passes]:
     """Repeated sums over one lake. Encoded partitions stay in memory where they fit and are read again where not.
 
     ``memory`` is the number of bytes for rows in each process: by default 40 % of a worker's limit, or of what this
     machine has left. Rows are kept beside Dask's own data, so that they are never spilled to disk.
     ``by_record`` gives rows their seeds by record id; by default wherever the Domain has one.
-    ``placed`` tells rows their place in the lake.
+    ``placed`` tells rows their place in the lake. ``strict`` refuses unusable rows, which else count as nothing.
     """
     statistic = _Nothing(domain.width)
     records = seeded and domain.id is not None if by_record is None else by_record
     compiled = lake.rows * domain.width >= REPAID_CELLS and _least_limit(client) >= COMPILER_NEEDS
-    job = Job(statistic, domain, lattice, secrets.token_hex(8), by_record=records, seeded=seeded, compiled=compiled)
+    job = Job(
+        statistic,
+        domain,
+        lattice,
+        secrets.token_hex(8),
+        by_record=records,
+        seeded=seeded,
+        compiled=compiled,
+        strict=strict,
+    )
     if placed:
         job = replace(job, rows=lake.rows)
     secret = key or SignatureKey.secret()

@@ -16,8 +16,11 @@ Reader = Callable[[str | None], tuple[pa.DataType, Any]]  # a KeyError or a Valu
 _TRUTH = {"true": True, "false": False, "1": True, "0": False}
 
 
-def folder_readers(domain: Domain, columns: Sequence[str]) -> dict[str, Reader]:
-    """How to read the columns that are needed, if they are folders; all others are text."""
+def folder_readers(domain: Domain, columns: Sequence[str], *, strict: bool) -> dict[str, Reader]:
+    """How to read the columns that are needed, if they are folders; all others are text.
+
+    What cannot be meant is null, or an error if ``strict``.
+    """
     label = domain.label
     readers: dict[str, Reader] = {label.column: partial(_chosen, (label.positive, label.negative), False)}
     for name, column in domain.columns.items():
@@ -27,7 +30,16 @@ def folder_readers(domain: Domain, columns: Sequence[str]) -> dict[str, Reader]:
             readers[name] = _truth
         else:
             readers[name] = partial(_chosen, column.values, column.other)
-    return {name: reader for name, reader in readers.items() if name in columns}
+    wanted = {name: reader for name, reader in readers.items() if name in columns}
+    return wanted if strict else {name: partial(_or_null, reader) for name, reader in wanted.items()}
+
+
+def _or_null(read: Reader, text: str | None) -> tuple[pa.DataType, Any]:
+    """A folder's rows hold that value, so what cannot be meant is a matter of rows: they count as nothing."""
+    try:
+        return read(text)
+    except (KeyError, ValueError):
+        return read(None)
 
 
 def as_text(text: str | None) -> tuple[pa.DataType, Any]:

@@ -41,8 +41,8 @@ class FramePartition:
         yield 0, self.content.select(columns)
 
 
-def open_frame(source: Any, domain: Domain, *, label: bool = True, ids: bool = False) -> Lake:
-    """Check a frame against the Domain and cut it into partitions."""
+def open_frame(source: Any, domain: Domain, *, label: bool = True, ids: bool = False, strict: bool = False) -> Lake:
+    """Check a frame against the Domain and cut it into partitions; see ``scan.open_lake``."""
     import pandas as pd
 
     columns = needed_columns(domain, label=label, ids=ids)
@@ -85,7 +85,7 @@ def open_frame(source: Any, domain: Domain, *, label: bool = True, ids: bool = F
             if (problem := type_problem(domain, name, schema.field(name).type)) is not None:
                 raise DataError(f"DataFrame: column {name!r} {problem}")
             policy = domain.columns[name].fill if name in domain.columns else None
-            if fact[name].nulls and policy is None:
+            if strict and fact[name].nulls and policy is None:
                 raise DataError(f"DataFrame: column {name!r} holds nulls, and its null policy is error")
     return Lake(tuple(parts), rows, size, fingerprint(rows, facts), schemas[0])
 

@@ -13,7 +13,8 @@ from daskrado.errors import DataError
 from daskrado.lake.seeds import position_seeds, record_seeds
 from daskrado.statistics.base import Additive, Place, Rows
 from daskrado.table.domain import Domain
-from daskrado.table.encoding import EncodedTable, encode_groups, encode_table, needed_columns
+from daskrado.table.encoded_table import EncodedTable, Problem
+from daskrado.table.encoding import encode_groups, encode_table, needed_columns
 from daskrado.table.inner_loops import compile_loops
 from daskrado.table.lattice import Lattice
 
@@ -32,7 +33,7 @@ class Share:
         """The rows of this part."""
         assert rows.seeds is not None
         mine = rows.seeds % np.uint64(self.count) == np.uint64(self.index)
-        return Rows(rows.x[mine], rows.y[mine], rows.seeds[mine], None if rows.groups is None else rows.groups[mine])
+        return rows.where(mine)
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class Job:
     share: Share | None = None
     rows: int | None = None  # of the lake, for sums that go by position
     compiled: bool = False  # the lake is large enough to repay compiling the inner loops
+    strict: bool = False  # refuse unusable values: only where nobody is protected; else their rows count as nothing
 
     def partial(self, rows: Rows) -> NDArray[Any]:
         """The statistic of a block, or of its rows in the share."""
@@ -145,7 +147,7 @@ def partition_partial(
         vector = job.statistic.zero()
         for block in kept:
             vector = job.statistic.merge(vector, job.partial(block))
-        return Partial(vector, sum(len(block.y) for block in kept))
+        return Partial(vector, partition.rows)
     columns = needed_columns(job.domain, label=use != "none", ids=job.by_record)
     if groups is not None and groups.column not in columns:
         columns.append(groups.column)
@@ -163,14 +165,14 @@ def partition_partial(
                 encode_groups(
                     encoded, table.column(groups.column), groups.column, groups.values, optional=groups.optional
                 )
-            if encoded.problems:
-                return _unusable(job, partition, encoded)
+            if refused := encoded.refused(strict=job.strict):
+                return _unusable(job, partition, refused)
             for block in blocks(job, encoded, f"{partition.name}#{group}", material, buffer, first + rows):
                 vector = job.statistic.merge(vector, job.partial(block))
                 if keeping:
                     copies.append(replace(block, x=np.array(block.x, order="F")))
-            if encoded.problems:
-                return _unusable(job, partition, encoded)
+            if refused := encoded.refused(strict=job.strict):
+                return _unusable(job, partition, refused)
             rows += encoded.length
             del table, encoded  # before the next row group is read
     except DataError as error:
@@ -180,22 +182,23 @@ def partition_partial(
     return Partial(vector, rows)
 
 
-def _unusable(job: Job, partition: Any, encoded: EncodedTable) -> Partial:
+def _unusable(job: Job, partition: Any, problems: Iterable[Problem]) -> Partial:
     where = getattr(partition, "path", partition.name)
-    return Partial(job.statistic.zero(), 0, tuple(f"{where}: {problem}" for problem in encoded.problems))
+    return Partial(job.statistic.zero(), 0, tuple(f"{where}: {problem}" for problem in problems))
 
 
 def blocks(
     job: Job, encoded: EncodedTable, name: str, material: bytes, buffer: np.ndarray, first: int
 ) -> Iterator[Rows]:
-    """Cut an encoded table into blocks of rows on the lattice; ends early when the table shows a problem."""
+    """Cut an encoded table into blocks of rows on the lattice; ends early when the table cannot be used."""
+    optional = job.statistic.grouped_by is not None and job.statistic.grouped_by.optional
     for start in range(0, encoded.length, CHUNK_ROWS):
         stop = min(start + CHUNK_ROWS, encoded.length)
         if job.statistic.on_grid:
             x = encoded.on_grid(start, stop, buffer, job.lattice)
         else:
             x = encoded.clipped(start, stop, buffer, job.lattice.norm_bound)
-        if encoded.problems:
+        if encoded.refused(strict=job.strict):
             return
         seeds = None
         if job.seeded:
@@ -206,4 +209,5 @@ def blocks(
         y = np.zeros(stop - start, dtype=np.int8) if encoded.labels is None else encoded.labels[start:stop]
         groups = None if encoded.groups is None else encoded.groups[start:stop]
         place = None if job.rows is None else Place(material, first + start, job.rows)
-        yield Rows(x, y, seeds, groups, place)
+        rows = Rows(x, y, seeds, groups, place)
+        yield rows if groups is None or optional else rows.where(groups >= 0)

@@ -12,10 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from daskrado.errors import DataError
 from daskrado.lake.scan import Lake
 from daskrado.table.domain import Domain
-from daskrado.table.encoding import EncodedTable, encode_table, needed_columns
+from daskrado.table.encoding import encode_table, needed_columns
 
 _CHUNK = 16_384
 
@@ -35,10 +34,10 @@ class SourceRows:
 Randomise = Callable[[SourceRows], pa.Table]
 
 
-def check_rows(domain: Domain, lake: Lake) -> None:
-    """Read every row once and refuse what cannot be encoded, before anything is spent or drawn."""
+def check_readable(domain: Domain, lake: Lake) -> None:
+    """Read every file once: what is damaged is found before anything is spent or drawn."""
     for partition in lake.partitions:
-        for _ in _blocks(domain, partition):
+        for _ in partition.tables(needed_columns(domain)):
             pass
 
 
@@ -72,17 +71,9 @@ def _blocks(domain: Domain, partition: Any) -> Iterator[SourceRows]:
     """The rows of a partition; each block's ``x`` is overwritten by the next one."""
     for _, table in partition.tables(needed_columns(domain)):
         encoded = encode_table(domain, table)
-        _refuse(encoded, partition)
         assert encoded.labels is not None
         buffer = np.empty((min(_CHUNK, max(1, encoded.length)), domain.width), order="F")
         for start in range(0, encoded.length, _CHUNK):
             stop = min(start + _CHUNK, encoded.length)
             x = encoded.block(start, stop, buffer)
-            _refuse(encoded, partition)
             yield SourceRows(table.slice(start, stop - start), x, encoded.labels[start:stop])
-
-
-def _refuse(encoded: EncodedTable, partition: Any) -> None:
-    if encoded.problems:
-        where = getattr(partition, "path", partition.name)
-        raise DataError(f"{where}: " + "; ".join(map(str, encoded.problems[:3])))

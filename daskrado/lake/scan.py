@@ -148,23 +148,31 @@ class Lake:
 
 
 def open_lake(
-    source: Any, domain: Domain, *, label: bool = True, ids: bool = False, columns: Sequence[str] | None = None
+    source: Any,
+    domain: Domain,
+    *,
+    label: bool = True,
+    ids: bool = False,
+    columns: Sequence[str] | None = None,
+    strict: bool = False,
 ) -> Lake:
     """Scan a lake and check every footer against the Domain, for the ``columns`` given or those that it names.
 
     ``source`` is a directory, a glob, a hive-partitioned tree, a list of files, any address that pyarrow or fsspec
     understands, a Delta or Iceberg table, or a frame of pandas, Polars, Arrow, DuckDB or Dask. Raises a DataError
-    that names the file and the column for anything that can be seen without reading rows.
+    that names the file and the column for a schema that does not fit. What footers and folders say of *values* is
+    refused only if ``strict``, which is for runs that protect nobody: else it would be an answer about rows that
+    nobody paid for.
     """
     if not isinstance(source, _ADDRESSES):
         from daskrado.lake.frames import open_frame
 
-        return open_frame(source, domain, label=label, ids=ids)
+        return open_frame(source, domain, label=label, ids=ids, strict=strict)
     files = find_files(source)
     columns = needed_columns(domain, label=label, ids=ids) if columns is None else columns
     with ThreadPoolExecutor(8) as pool:
-        footers = list(pool.map(partial(_read_footer, folder_readers(domain, columns)), files))
-    problems = [problem for footer in footers for problem in footer_problems(footer, domain, columns)]
+        footers = list(pool.map(partial(_read_footer, folder_readers(domain, columns, strict=strict)), files))
+    problems = [problem for footer in footers for problem in footer_problems(footer, domain, columns, strict=strict)]
     if problems:
         more = f" (and {len(problems) - 3} more)" if len(problems) > 3 else ""
         raise DataError("; ".join(problems[:3]) + more)
@@ -285,8 +293,8 @@ class Footer:
         ]
 
 
-def footer_problems(footer: Footer, domain: Domain, columns: Sequence[str]) -> list[str]:
-    """Everything that a footer alone shows to be wrong."""
+def footer_problems(footer: Footer, domain: Domain, columns: Sequence[str], *, strict: bool) -> list[str]:
+    """Everything that a footer alone shows to be wrong; if ``strict``, also nulls that the Domain does not allow."""
     found = []
     for name in columns:
         where = f"{footer.file.path}: column {name!r}"
@@ -298,7 +306,7 @@ def footer_problems(footer: Footer, domain: Domain, columns: Sequence[str]) -> l
             continue
         may_be_null = name in domain.columns and domain.columns[name].fill is not None
         nulls = footer.facts[name].nulls if name in footer.facts else None
-        if nulls and not may_be_null:
+        if strict and nulls and not may_be_null:
             found.append(f"{where} holds nulls, and its null policy is error")
     return found
 

@@ -43,7 +43,7 @@ def score(
     The schema of each file says what the model's privacy is.
     The output is about individual rows of the lake: it is as sensitive as the lake itself.
     """
-    lake = open_lake(source, model.domain, label=False)
+    lake = open_lake(source, model.domain, label=False, strict=True)
     for name in keep:
         if name not in lake.schema.names:
             raise UsageError(f"--keep {name}: the lake has no such column")

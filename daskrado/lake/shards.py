@@ -14,9 +14,9 @@ from daskrado.errors import DataError, UsageError
 from daskrado.lake.scan import Lake
 from daskrado.lake.seeds import SignatureKey, record_seeds
 from daskrado.statistics.rados import mix
-from daskrado.table.arrow_arrays import value_set
 from daskrado.table.domain import Domain, Scalar
-from daskrado.table.encoding import Problem, encode_table, needed_columns, places
+from daskrado.table.encoded_table import EncodedTable
+from daskrado.table.encoding import encode_classes, encode_table, needed_columns
 from daskrado.table.lattice import row_norms
 
 KEPT_PLACE = "a record keeps its file and its place in it, whatever it holds: rows are dealt out by position"
@@ -67,7 +67,10 @@ class Sharding:
 
 @dataclass(frozen=True)
 class LabelledRows:
-    """Encoded, clipped rows with the index of their class, their shard and their order. Private."""
+    """Encoded, clipped rows with the index of their class, their shard and their order. Private.
+
+    A row that counts as nothing has the class -1: it trains and examines nobody.
+    """
 
     x: NDArray[np.float64]
     y: NDArray[np.int64]
@@ -96,21 +99,23 @@ class LabelledRows:
 def read_rows(
     domain: Domain, classes: Sequence[Scalar], sharding: Sharding, partition: Any, first: int, content: Any
 ) -> Iterator[LabelledRows]:
-    """Encode one partition block by block; ``first`` is its first row's position. Unusable rows are a DataError."""
+    """Encode one partition block by block; ``first`` is its first row's position."""
     columns = [*needed_columns(domain, label=False, ids=sharding.by_id), domain.label.column]
     tables = partition.tables(columns) if content is None else [(0, content.select(columns))]
     where = getattr(partition, "path", partition.name)
     for _, table in tables:
         encoded = encode_table(domain, table, label=False, ids=sharding.by_id)
-        labels = _class_indices(table, domain.label.column, classes, encoded.problems)
-        _refuse(where, encoded.problems)
+        labels = encode_classes(encoded, table.column(domain.label.column), classes)
+        _refuse(where, encoded, strict=False)
         for start in range(0, encoded.length, _CHUNK_ROWS):
             stop = min(start + _CHUNK_ROWS, encoded.length)
             x = np.ascontiguousarray(encoded.block(start, stop, np.empty((stop - start, domain.width), order="F")))
-            _refuse(where, encoded.problems)
+            y = labels[start:stop]
+            if encoded.unusable is not None:
+                y = np.where(encoded.unusable[start:stop], -1, y)
             ids = None if encoded.ids is None else encoded.ids[start:stop]
             order = sharding.order(ids, first + start, stop - start)
-            yield LabelledRows(clipped(x, domain.norm_bound), labels[start:stop], sharding.assign(order), order)
+            yield LabelledRows(clipped(x, domain.norm_bound), y, sharding.assign(order), order)
         first += encoded.length
 
 
@@ -142,30 +147,12 @@ def clipped(x: NDArray[np.float64], bound: float) -> NDArray[np.float64]:
 def encode_queries(domain: Domain, table: pa.Table) -> NDArray[np.float64]:
     """Public rows encoded and clipped as the teachers' rows are; a query that does not fit is a DataError."""
     encoded = encode_table(domain, table, label=False)
-    _refuse("queries", encoded.problems)
     x = np.empty((encoded.length, domain.width), order="F")
     encoded.block(0, encoded.length, x)
-    _refuse("queries", encoded.problems)
+    _refuse("queries", encoded, strict=True)
     return clipped(np.ascontiguousarray(x), domain.norm_bound)
 
 
-def _class_indices(
-    table: pa.Table, name: str, classes: Sequence[Scalar], problems: list[Problem]
-) -> NDArray[np.int64]:
-    column = table.column(name)
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    wanted = value_set(classes, column.type)
-    if wanted is None:
-        problems.append(Problem(name, f"is {column.type}, but the classes are {list(classes)}"))
-        return np.zeros(0, dtype=np.int64)
-    index = places(column, wanted)
-    if index.null_count:
-        problems.append(Problem(name, f"label outside {list(classes)}"))
-        return np.zeros(0, dtype=np.int64)
-    return np.asarray(index.to_numpy()).astype(np.int64)
-
-
-def _refuse(where: str, problems: list[Problem]) -> None:
-    if problems:
+def _refuse(where: str, encoded: EncodedTable, *, strict: bool) -> None:
+    if problems := encoded.refused(strict=strict):
         raise DataError("; ".join(f"{where}: {problem}" for problem in problems[:3]))

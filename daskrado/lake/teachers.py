@@ -135,9 +135,11 @@ def train_group(course: Course, group: range, pieces: Sequence[LabelledRows | st
 
 
 def _teach(course: Course, shard: int, x: NDArray[np.float64], y: NDArray[np.int64]) -> Any:
-    """One teacher. An empty shard, or one whose training fails, votes for class (shard number mod classes) on every
-    query; a shard with one class votes for it. The rule is public, and a record still reaches only its own teacher.
+    """One teacher, by its usable rows. A shard without any, or one whose training fails, votes for class (shard
+    number mod classes) on every query; a shard with one class votes for it. The rule is public, and a record still
+    reaches only its own teacher.
     """
+    x, y = x[y >= 0], y[y >= 0]
     if len(y) == 0:
         return Constant(_fallback(shard, len(course.classes)))
     if (y == y[0]).all():
@@ -169,7 +171,8 @@ def _predict(teacher: Any, shard: int, x: NDArray[np.float64], classes: int) -> 
 
 
 def _error(teacher: Any, shard: int, x: NDArray[np.float64], y: NDArray[np.int64], classes: int) -> int:
-    """The share that a teacher gets wrong, in whole ERROR_UNITs; a half where there is nothing to examine it on."""
+    """The share of usable rows that a teacher gets wrong, in whole ERROR_UNITs; a half where there are none."""
+    x, y = x[y >= 0], y[y >= 0]
     if len(y) == 0:
         return ERROR_UNIT // 2
     return int((_predict(teacher, shard, x, classes) != y).sum()) * ERROR_UNIT // len(y)

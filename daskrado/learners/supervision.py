@@ -74,26 +74,22 @@ class FlipRates:
 
 
 def complete(sums: LabelledSums) -> Vector:
-    """The mean operator itself, where every row has a label."""
-    if (sums.labelled != sums.rows).any():
-        short = int((sums.rows - sums.labelled).sum())
-        raise DataError(f"{short} of {int(sums.rows.sum())} rows have no label: use supervision missing")
-    return np.asarray(sums.labelled_sum.sum(axis=0) / sums.rows.sum())
+    """The mean operator over the rows with a usable label; all of them should have one."""
+    return np.asarray(sums.labelled_sum.sum(axis=0) / max(1.0, sums.labelled.sum()))
 
 
 def missing(sums: LabelledSums) -> Vector:
     """Rows without a label are taken to be missing at random within their group (stratum).
 
     Each group's labelled mean counts by the group's share of all rows: unbiased if, within a group, having a label
-    does not depend on the row. Without groups, on the whole lake.
+    does not depend on the row. Without groups, on the whole lake. A group without labels counts as 0.
     """
-    check_labelled(sums.labelled, sums.rows)
     weight = np.divide(sums.rows, sums.labelled, out=np.zeros_like(sums.rows), where=sums.labelled > 0)
     return np.asarray(weight @ sums.labelled_sum / sums.rows.sum())
 
 
 def check_labelled(labelled: Vector, rows: Vector) -> None:
-    """Refuse groups of rows of which none has a label: a public fact where features are."""
+    """Refuse groups of rows of which none has a label, in a run that protects nobody."""
     empty = int(((labelled == 0) & (rows > 0)).sum())
     if empty:
         raise DataError(f"{empty} of {len(rows)} groups have no labelled row: merge groups, or drop them")
@@ -102,14 +98,13 @@ def check_labelled(labelled: Vector, rows: Vector) -> None:
 def noisy(sums: LabelledSums, rates: FlipRates) -> Vector:
     """Unbiased under class-dependent label noise: E[(y~ + p+ - p-) / (1 - p+ - p-) | y] = y.
 
-    So mu = (sum of y~ x + (p+ - p-) sum of x) / (m (1 - p+ - p-)).
+    So mu = (mean of y~ x + (p+ - p-) mean of x) / (1 - p+ - p-).
 
     Reference
         Natarajan et al. (2013), the method of unbiased estimators, for linear-odd losses.
     """
-    complete(sums)
-    seen, features = sums.labelled_sum.sum(axis=0), sums.feature_sum.sum(axis=0)
-    return np.asarray((seen + (rates.positive - rates.negative) * features) / (rates.keep * sums.rows.sum()))
+    features = sums.feature_sum.sum(axis=0) / sums.rows.sum()
+    return np.asarray((complete(sums) + (rates.positive - rates.negative) * features) / rates.keep)
 
 
 def estimated_rates(table: NDArray[np.int64]) -> FlipRates:

@@ -72,15 +72,13 @@ class LinearModel:
             if (problem := type_problem(self.domain, name, table.schema.field(name).type)) is not None:
                 raise DataError(f"column {name!r} {problem}")
         encoded = encode_table(self.domain, table, label=False)
-        if encoded.problems:
-            raise DataError("; ".join(map(str, encoded.problems[:3])))
         out = np.empty(encoded.length)
         buffer = np.empty((min(encoded.length, _CHUNK_ROWS), self.domain.width), order="F")
         for start in range(0, encoded.length, _CHUNK_ROWS):
             stop = min(start + _CHUNK_ROWS, encoded.length)
             x = encoded.block(start, stop, buffer)
-            if encoded.problems:
-                raise DataError("; ".join(map(str, encoded.problems[:3])))
+            if problems := encoded.refused(strict=True):
+                raise DataError("; ".join(map(str, problems[:3])))
             clip = self.domain.norm_bound / np.maximum(row_norms(x), self.domain.norm_bound)
             out[start:stop] = (x @ self.weights) * clip
         return out

@@ -37,7 +37,7 @@ def select_margins(domain: Domain, weights: Sequence[float], table: str, keep: S
             one_hots += 1
         if column.fill is not None:
             alias = f"{prefix}{len(inner)}"
-            inner.append(f"CASE WHEN {_name(name)} IS NULL THEN 1.0 ELSE 0.0 END AS {alias}")
+            inner.append(f"CASE WHEN {_there(name, column)} THEN 0.0 ELSE 1.0 END AS {alias}")
             dot.append(f"{_number(next(left))} * {alias}")
             squares.append(alias)
     if domain.intercept:
@@ -69,11 +69,17 @@ def _value(name: str, column: Column) -> str:
     if column.fill is None:
         return _name(name)
     fill = _number(float(column.fill)) if isinstance(column, NumericColumn) else _literal(column.fill)
-    return f"COALESCE({_name(name)}, {fill})"
+    return f"CASE WHEN {_there(name, column)} THEN {_name(name)} ELSE {fill} END"
+
+
+def _there(name: str, column: Column) -> str:
+    """Whether a column has a value: a number that is not finite is none, and only of a finite x is x - x = 0."""
+    quoted = _name(name)
+    return f"{quoted} - {quoted} = 0" if isinstance(column, NumericColumn) else f"{quoted} IS NOT NULL"
 
 
 def _finite(value: str, result: str) -> str:
-    """Null for a null, NaN or an infinity: only of a finite number x is x - x = 0."""
+    """Null for a null, NaN or an infinity."""
     return f"CASE WHEN {value} - {value} = 0 THEN {result} END"
 
 

@@ -62,7 +62,12 @@ class Response(ABC):
 
     @abstractmethod
     def randomise(self, codes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Reports for values coded 0..k-1."""
+        """Reports for values coded 0..k-1, and -1 for none.
+
+        Sensitivity
+            No value is reported as one that is drawn uniformly: a mixture of the reports of all values, whose odds
+            against any of them are no larger than those between two values.
+        """
 
     def estimate(self, counts: NDArray[np.int64], reports: int, confidence: float = 0.95) -> Estimate:
         """The fraction of each category from how often it was reported: (X - q) / (p - q).
@@ -93,8 +98,11 @@ class Response(ABC):
 
     def _codes(self, codes: NDArray[np.int64]) -> NDArray[np.int64]:
         array = np.asarray(codes)
-        if array.dtype != np.int64 or array.ndim != 1 or ((array < 0) | (array >= self.categories)).any():
-            raise UsageError(f"{self.name} takes int64 codes 0..{self.categories - 1}")
+        if array.dtype != np.int64 or array.ndim != 1 or ((array < -1) | (array >= self.categories)).any():
+            raise UsageError(f"{self.name} takes int64 codes 0..{self.categories - 1}, and -1 for no value")
+        if (none := array < 0).any():
+            array = array.copy()
+            array[none] = uniform_below(self.categories, int(none.sum()))
         return array
 
 

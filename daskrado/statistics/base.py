@@ -35,7 +35,9 @@ class Place:
 class Rows:
     """A block of rows on the lattice: whole numbers as float64, labels +1/-1, and one public-law seed per row.
 
-    A label that is missing or was not asked for is 0. ``groups`` holds each row's place in the statistic's groups.
+    A label that is missing or was not asked for is 0. A row that counts as nothing, because it holds a value that
+    the Domain does not allow, is 0 in all features and in its label; it is still counted where the number of rows is
+    public. ``groups`` holds each row's place in the statistic's groups.
     """
 
     x: NDArray[np.float64]
@@ -44,12 +46,20 @@ class Rows:
     groups: NDArray[np.int32] | None = None
     place: Place | None = None
 
+    def where(self, mask: NDArray[np.bool_]) -> Rows:
+        """Some of the rows, which have no place of their own any more."""
+        if mask.all():
+            return self
+        seeds = None if self.seeds is None else self.seeds[mask]
+        return Rows(self.x[mask], self.y[mask], seeds, None if self.groups is None else self.groups[mask])
+
 
 @dataclass(frozen=True, slots=True)
 class Groups:
     """A public column that cuts the rows into groups (bags, strata), with the values that it may hold.
 
-    With ``optional`` a null is no group (-1); else it is a problem, as is any value that is not listed.
+    A value that is not listed is no group: the row is left out, or with ``optional`` it has -1. A run that protects
+    nobody refuses it, except for a null where groups are optional.
     """
 
     column: str

@@ -101,7 +101,8 @@ class WeightedEdges(_Sampled):
 class MistakeCounts(Statistic):
     """How many rows each of ``candidates`` classifiers gets wrong; a margin of 0 counts as a positive prediction.
 
-    ``thetas`` holds the candidates' float64 weights, in grid steps, row by row.
+    A row without a usable label is nobody's mistake. ``thetas`` holds the candidates' float64 weights, in grid steps,
+    row by row.
 
     Sensitivity
         One row changes every count by at most 1 under any relation: 1 in the largest entry, as the exponential
@@ -125,6 +126,7 @@ class MistakeCounts(Statistic):
     def partial(self, rows: Rows) -> IntVector:
         """Counts, block by block."""
         matrix = np.frombuffer(self.thetas).reshape(self.candidates, self.width).T
+        rows = rows.where(rows.y != 0)
         positive = rows.y > 0
         total = np.zeros(self.candidates, dtype=np.int64)
         chunk = max(1, _CELLS // self.candidates)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -19,16 +19,22 @@ class Histogram(Statistic):
     """``cells``: the number of rows in each cell of a universe.
 
     A categorical or binned column is one-hot in the encoded row, so its value is where its part is largest; a boolean
-    is a sign. Clipping and truncation change neither.
+    is a sign. Clipping and truncation change neither. A row that counts as nothing lies in no cell.
 
     Sensitivity
-        A row lies in one cell: adding or removing it moves the vector by 1; replacing it takes 1 from one cell and
-        gives 1 to another, (2, sqrt(2)). A label flip does the same where the label is an axis, else nothing.
+        A row lies in at most one cell: adding or removing it moves the vector by 1; replacing it takes 1 from one
+        cell and gives 1 to another, (2, sqrt(2)). A label flip does the same where the label is an axis, else
+        nothing: then labels are not read.
     """
 
     universe: Universe
 
     name: ClassVar[str] = "histogram"
+
+    @property
+    def label_use(self) -> Literal["required", "optional", "none"]:
+        """Only where the label is an axis."""
+        return "required" if any(axis.start is None for axis in self.universe.axes) else "none"
 
     @property
     def blocks(self) -> tuple[Block, ...]:
@@ -37,10 +43,11 @@ class Histogram(Statistic):
 
     def partial(self, rows: Rows) -> IntVector:
         """Count the rows of each cell."""
-        cell = np.zeros(len(rows.y), dtype=np.int64)
+        cell, inside = np.zeros(len(rows.y), dtype=np.int64), np.ones(len(rows.y), dtype=bool)
         for axis in self.universe.axes:
-            cell = cell * len(axis.values) + axis.codes(rows.x, rows.y)
-        return np.bincount(cell, minlength=self.universe.size).astype(np.int64)
+            codes = axis.codes(rows.x, rows.y)
+            cell, inside = cell * len(axis.values) + codes, inside & (codes >= 0)
+        return np.bincount(cell[inside], minlength=self.universe.size).astype(np.int64)
 
     def sensitivity(self, relation: Relation) -> Sensitivity:
         """See the class."""

@@ -28,8 +28,8 @@ class MarginHistogram(Statistic):
     Bin j holds margins in [-1 + 2j/bins, -1 + 2(j+1)/bins); the last one also holds 1.
 
     Sensitivity
-        A row is in one bin of each histogram: (K, sqrt(K)) when added or removed, (2K, sqrt(2K)) when anything about
-        it is replaced or flipped.
+        A row is in at most one bin of each histogram, in none without a usable label: (K, sqrt(K)) when added or
+        removed, (2K, sqrt(2K)) when anything about it is replaced or flipped.
 
     Reference
         Schapire, Freund, Bartlett and Lee (1998), the margin distribution graph.
@@ -55,6 +55,7 @@ class MarginHistogram(Statistic):
     def partial(self, rows: Rows) -> IntVector:
         """Margins as exact whole numbers, then counts."""
         votes = np.array(self.votes, dtype=np.float64)
+        rows = rows.where(rows.y != 0)
         sums = (rows.x @ votes.T) * rows.y.astype(np.float64)[:, None]
         # A margin is sum / whole; the left edges of bins 1..bins-1 in those whole units, rounded up.
         whole = 1 << (_WEIGHT_BITS + self.bits)

@@ -51,7 +51,8 @@ class NoisyEdgeRados(_NoisyRows):
     """Rados of edge vectors y_i (x_i + g_i), with discrete Gaussian g_i of ``scale`` grid steps on every coordinate.
 
     Sensitivity
-        Replacing a row, flipping its label or a feature moves one edge vector by at most 2 in norm, whatever n is:
+        Replacing a row, flipping its label or a feature moves one edge vector by at most 2 in norm, whatever n is
+        (a row that counts as nothing has the edge 0, and noise like any other):
         rho = (2 * 2**bits / scale)^2 / 2 for the noisy edges, and rados are post-processing of them.
 
     Reference
@@ -66,7 +67,7 @@ class NoisyEdgeRados(_NoisyRows):
         """The base's rados of the noisy rows."""
         assert rows.place is not None
         noisy = rows.x + gaussian_noise(rows.place, len(rows.y), self.width, self.scale)
-        noisy *= rows.y[:, None]
+        noisy *= np.where(rows.y == 0, 1, rows.y)[:, None]
         # The base sees noisy edges and no label of their own: it can only post-process what was protected.
         return self.base.partial(replace(rows, x=np.asfortranarray(noisy), y=np.ones_like(rows.y)))
 

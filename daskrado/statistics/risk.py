@@ -92,6 +92,8 @@ class Risk:
 class Mistakes(Additive):
     """For each column of ``models``, the number of rows that it labels wrongly; a margin of 0 counts as positive.
 
+    A row without a usable label is nobody's mistake.
+
     Sensitivity
         One row moves each count by at most 1.
     """
@@ -116,5 +118,6 @@ class Mistakes(Additive):
 
     def partial(self, rows: Rows) -> NDArray[Any]:
         """Wrong labels of one block."""
-        wrong = ((rows.x @ self.models >= 0) != (rows.y > 0)[:, None]).sum(axis=0)
+        known = rows.where(rows.y != 0)
+        wrong = ((known.x @ self.models >= 0) != (known.y > 0)[:, None]).sum(axis=0)
         return np.append(wrong, len(rows.y)).astype(np.int64)

@@ -29,12 +29,16 @@ class Axis:
     signed: bool = False
 
     def codes(self, x: NDArray[np.float64], y: NDArray[np.int8]) -> NDArray[np.int64]:
-        """The value of each encoded row, as a position: where a one-hot part is largest, or a sign."""
-        if self.start is None:
-            return np.asarray(y > 0, dtype=np.int64)
-        if self.signed:
-            return np.asarray(x[:, self.start] > 0, dtype=np.int64)
-        return np.asarray(x[:, self.start : self.start + len(self.values)].argmax(axis=1), dtype=np.int64)
+        """The value of each encoded row, as a position: where a one-hot part is largest, or a sign.
+
+        -1 in a row that counts as nothing, all of whose parts are 0.
+        """
+        if self.start is None or self.signed:
+            sign = y if self.start is None else x[:, self.start]
+            return np.where(sign == 0, -1, sign > 0).astype(np.int64)
+        part = x[:, self.start : self.start + len(self.values)]
+        found = part.argmax(axis=1)
+        return np.where(part[np.arange(len(part)), found] > 0, found, -1).astype(np.int64)
 
     def positions(self, wanted: Any) -> list[int]:
         """Where some values are, by name; a value that was not declared is refused."""

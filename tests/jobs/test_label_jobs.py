@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from click.testing import CliRunner
+from damaged_files import damaged_copy
 
 import daskrado
 from daskrado.cli.main import cli
@@ -146,13 +147,16 @@ def test_the_ledger_is_debited_once_and_refuses_more(lake, own_ledger):
 
 
 def test_a_run_that_fails_before_noise_gives_its_grant_back(lake, own_ledger, tmp_path):
-    _, domain, table = lake
+    path, domain, table = lake
+    with pytest.raises(DataError, match="cannot be read as Parquet"):
+        perform(labels_job(str(damaged_copy(path, tmp_path / "damaged")), domain), write=False)
     y = np.ones(ROWS)
     y[7] = 0
     source = write(with_labels(table, y), tmp_path / "null")
     with pytest.raises(DataError, match=r"readmitted.: label outside"):
-        perform(labels_job(source, domain), write=False)
-    assert [entry.state for entry in Ledger.open(own_ledger).entries("clinic")] == ["void"]
+        perform(labels_job(source, domain, private=False, protect=None, budget=None), write=False)
+    perform(labels_job(source, domain), write=False)  # a label is protected: that it is unusable shows nowhere
+    assert [entry.state for entry in Ledger.open(own_ledger).entries("clinic")] == ["void", "spent"]
 
 
 def test_published_files_hold_no_label_and_no_exact_sum(lake, tmp_path):
@@ -261,7 +265,10 @@ def test_missing_labels(lake, tmp_path):
 
 
 def test_public_mistakes_cost_nothing(lake, tmp_path, own_ledger):
-    """A group without labels, a bag without rows, features that are all zero: found before the grant is spent."""
+    """A bag without rows, features that are all zero: found before the grant is spent.
+
+    That a group has no labels is said only where nobody is protected.
+    """
     path, domain, table = lake
     _, y, _ = oracle(table, domain)
     ward = np.array(table.column("ward").to_pylist())
@@ -282,7 +289,6 @@ def test_public_mistakes_cost_nothing(lake, tmp_path, own_ledger):
     zero = write(table.set_column(table.column_names.index("age"), "age", ages), tmp_path / "zero")
     strata = {"kind": "missing", "strata": {"column": "ward", "values": WARDS}}
     cases = [
-        (labels_job(empty, domain, supervision=strata, **private), "1 of 5 groups have no labelled row"),
         (
             bags_job(str(path), domain, values=[*WARDS, "geriatrics"], **private),
             r"1 of 6 bags have no rows \(geriatrics\)",
@@ -290,6 +296,9 @@ def test_public_mistakes_cost_nothing(lake, tmp_path, own_ledger):
         (bags_job(zero, flat, values=WARDS, **private), "zero in all 1 features"),
         *((labels_job(zero, flat, noise=noise, **private), "zero in all 1") for noise in PURE),
     ]
+    unprotected = labels_job(empty, domain, supervision=strata, private=False, protect=None, budget=None)
+    with pytest.raises(DataError, match="1 of 5 groups have no labelled row"):
+        perform(unprotected, write=False)
     for pipeline, why in cases:
         with pytest.raises(DataError, match=why) as told:
             perform(pipeline, write=False)

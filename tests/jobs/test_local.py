@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from click.testing import CliRunner
+from damaged_files import damaged_copy
 
 from daskrado.cli.commands.local import local as command
 from daskrado.errors import BudgetError, DataError, UsageError
@@ -186,16 +187,12 @@ def test_encoding_twice_is_charged_twice_and_refused_when_the_budget_is_gone(cli
         encode(made, tmp_path / "one")
 
 
-def test_rows_that_cannot_be_used_are_found_before_anything_is_spent(
+def test_files_that_cannot_be_read_are_found_before_anything_is_spent(
     clinic: Clinic, tmp_path: Path, own_ledger: Path
 ) -> None:
     lake, _ = clinic(3000, 3)
-    broken = tmp_path / "broken"
-    broken.mkdir()
-    table = pq.read_table(lake)
-    at = table.column_names.index("readmitted")
-    pq.write_table(table.set_column(at, "readmitted", [["perhaps"] * table.num_rows]), broken / "p.parquet")
-    with pytest.raises(DataError, match=r"p\.parquet: column 'readmitted': label outside"):
+    broken = damaged_copy(lake, tmp_path / "broken")
+    with pytest.raises(DataError, match=r"part-00002\.parquet: cannot be read as Parquet"):
         encode(pipeline(clinic, lake=str(broken)), tmp_path / "r")
     assert {entry.state for entry in Ledger.open(own_ledger).entries("clinic")} == {"void"}
     assert not (tmp_path / "r").exists()

@@ -12,8 +12,9 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from damaged_files import damaged_copy
 
-from daskrado.errors import BudgetError, UsageError
+from daskrado.errors import BudgetError, DataError, UsageError
 from daskrado.jobs.base import perform
 from daskrado.jobs.load import load_job
 from daskrado.jobs.queries import QueriesJob, open_queries, read_queries
@@ -158,18 +159,11 @@ def test_a_journal_goes_on_with_the_same_engine_on_the_same_charge(
 
 
 def test_nothing_is_charged_when_the_lake_cannot_be_read(clinic: Clinic, tmp_path: Path, own_ledger: Path) -> None:
-    lake, domain = clinic(3000, 3)
-    broken = tmp_path / "broken"
-    broken.mkdir()
-    table = pq.read_table(lake)
-    ward = table.column_names.index("readmitted")
-    bad = ["perhaps"] * table.num_rows
-    pq.write_table(table.set_column(ward, "readmitted", [bad]), broken / "p.parquet")
-    with pytest.raises(Exception, match="label outside"):
+    broken = damaged_copy(clinic(3000, 3)[0], tmp_path / "broken")
+    with pytest.raises(DataError, match="cannot be read as Parquet"):
         perform(pipeline(clinic, tmp_path, lake=str(broken)))
     assert {entry.state for entry in Ledger.open(own_ledger).entries("clinic")} == {"void"}
     assert not (tmp_path / "out").exists()
-    del domain
 
 
 def test_the_job_plans_and_runs_from_a_file(clinic: Clinic, tmp_path: Path) -> None:

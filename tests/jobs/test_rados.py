@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from click.testing import CliRunner
+from damaged_files import damaged_copy
 from published_text import numbers_in
 
 import daskrado
@@ -321,12 +322,9 @@ def test_a_numeric_column_can_be_protected_where_nothing_is_clipped(clinic: Clin
 
 def test_what_fails_before_the_draw_costs_nothing(clinic: Clinic, tmp_path: Path, own_ledger: Path) -> None:
     path, domain = clinic()
-    frame = pd.read_parquet(sorted(path.glob("*.parquet"))[0]).astype({"bmi": "float64"})
-    frame.loc[3, "bmi"] = np.inf
-    (tmp_path / "bad").mkdir()
-    frame.to_parquet(tmp_path / "bad" / "part.parquet")
+    damaged_copy(path, tmp_path / "bad")
     sets = [SETS[0], SETS[1]]
-    with pytest.raises(DataError, match="bmi"):
+    with pytest.raises(DataError, match="cannot be read as Parquet"):
         perform(pipeline(tmp_path / "bad", domain, sets, output=str(tmp_path / "o")))
     assert {state for _, state in states(own_ledger)} == {"void"}
     assert not (tmp_path / "o").exists()
@@ -348,16 +346,13 @@ def test_a_set_whose_noise_cannot_be_drawn_costs_the_others_nothing(clinic: Clin
     assert not own_ledger.exists()
 
 
-def test_an_unusable_row_costs_nothing_where_noise_is_on_rows(
+def test_an_unreadable_file_costs_nothing_where_noise_is_on_rows(
     clinic: Clinic, tmp_path: Path, own_ledger: Path
 ) -> None:
     """All rows are read before the first charge is spent; nothing is left that could be resumed."""
     path, domain = clinic()
-    frame = pd.read_parquet(sorted(path.glob("*.parquet"))[0]).astype({"bmi": "float64"})
-    frame.loc[3, "bmi"] = np.inf
-    (tmp_path / "bad").mkdir()
-    frame.to_parquet(tmp_path / "bad" / "part.parquet")
-    with pytest.raises(DataError, match="bmi") as raised:
+    damaged_copy(path, tmp_path / "bad")
+    with pytest.raises(DataError, match="cannot be read as Parquet") as raised:
         perform(pipeline(tmp_path / "bad", domain, [SETS[3], EDGES], output=str(tmp_path / "o")))
     assert {state for _, state in states(own_ledger)} == {"void"}
     assert not getattr(raised.value, "__notes__", [])

@@ -19,6 +19,7 @@ import fsspec
 import numpy as np
 import pandas as pd
 import pytest
+from damaged_files import damaged_copy
 
 import daskrado
 from daskrado.cluster import ClusterConfig
@@ -265,14 +266,24 @@ def test_the_first_limit_never_overrides_the_owner(clinic: Clinic, own_ledger: P
         fit(path, domain)  # no limit under add_remove, and the owner has spoken elsewhere
 
 
-def test_unusable_rows_void_the_grant_and_leave_nothing(clinic: Clinic, own_ledger: Path, tmp_path: Path) -> None:
+def test_an_unreadable_file_voids_the_grant_and_leaves_nothing(
+    clinic: Clinic, own_ledger: Path, tmp_path: Path
+) -> None:
+    path, domain = clinic(3000, 3)
+    with pytest.raises(DataError, match="cannot be read as Parquet"):
+        fit(damaged_copy(path, tmp_path / "bad"), domain, output=tmp_path / "out")
+    assert states(own_ledger) == ["void"]
+    assert not [p for p in tmp_path.iterdir() if "out" in p.name]
+
+
+def test_an_unusable_row_is_refused_only_where_nobody_is_protected(clinic: Clinic, own_ledger: Path) -> None:
     path, domain = clinic(3000, 3)
     frame = read(path)
     frame.loc[3, "readmitted"] = "unknown"
-    with pytest.raises(DataError, match="label outside"):
-        fit(frame, domain, output=tmp_path / "out")
-    assert states(own_ledger) == ["void"]
-    assert not [p for p in tmp_path.iterdir() if "out" in p.name]
+    with pytest.raises(DataError, match="column 'readmitted': label outside"):
+        daskrado.fit(frame, domain, dataset="clinic", private=False)
+    fit(frame, domain)
+    assert states(own_ledger) == ["spent"]
 
 
 @pytest.mark.slow

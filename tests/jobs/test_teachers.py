@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from click.testing import CliRunner, Result
+from damaged_files import damaged_copy
 from published_text import numbers_in
 
 import daskrado
@@ -533,8 +534,13 @@ def test_bad_pipelines_are_refused_before_anything_is_read(
     assert not (tmp_path / "ledger.sqlite").exists()
 
 
+LABELS = {"relation": "label_flip", "unit": "one label"}  # the number of rows is public
 FORBIDDEN: list[tuple[dict[str, Any], type[DaskradoError], str]] = [
-    ({"teachers": {"count": 4000}}, UsageError, "teachers.count 4,000 is more than the lake's rows allow"),
+    (
+        {"teachers": {"count": 4000}, "protect": LABELS},
+        UsageError,
+        "teachers.count 4,000 is more than the lake's rows allow",
+    ),
     ({"queries": "nowhere.parquet"}, DataError, "nowhere.parquet"),
     ({"queries": None}, UsageError, "queries is missing"),
 ]
@@ -592,11 +598,12 @@ def test_the_engine_of_one_data_set_does_not_answer_from_the_lake_of_another(fol
     assert len(Ledger.open(tmp_path / "ledger.sqlite").entries()) == 2
 
 
-def test_unusable_rows_give_the_grant_back(folder: Path, tmp_path: Path) -> None:
-    broken = draw_rows(2000, 1)
-    broken.loc[5, "y"] = "perhaps"
-    with pytest.raises(DataError, match=r"label outside \['no', 'yes'\]"):
-        daskrado.run_teachers(content(folder, tmp_path, lake=broken))
+def test_an_unreadable_file_gives_the_grant_back(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "whole").mkdir()
+    draw_rows(2000, 1).to_parquet(tmp_path / "whole" / "p.parquet")
+    broken = damaged_copy(tmp_path / "whole", tmp_path / "broken")
+    with pytest.raises(DataError, match="cannot be read as Parquet"):
+        daskrado.run_teachers(content(folder, tmp_path, lake=str(broken)))
     entries = Ledger.open(tmp_path / "ledger.sqlite").entries("clinic")
     assert [entry.state for entry in entries] == [State.VOID]
 

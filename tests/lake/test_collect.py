@@ -45,10 +45,13 @@ def statistics(width: int) -> list[Statistic]:
     ]
 
 
-def vectors(source: Any, domain: Domain, client: Any = None) -> list[np.ndarray]:
-    lake = open_lake(source, domain, ids=domain.id is not None)
+def vectors(source: Any, domain: Domain, client: Any = None, *, strict: bool = False) -> list[np.ndarray]:
+    lake = open_lake(source, domain, ids=domain.id is not None, strict=strict)
     lattice = Lattice(domain.norm_bound, 16)
-    return [collect(s, lake, domain, lattice, key=KEY, client=client).vector for s in statistics(domain.width)]
+    return [
+        collect(s, lake, domain, lattice, key=KEY, client=client, strict=strict).vector
+        for s in statistics(domain.width)
+    ]
 
 
 def same(a: list[np.ndarray], b: list[np.ndarray]) -> bool:
@@ -176,7 +179,7 @@ def test_problems_on_workers_come_back_as_one_data_error(clinic: Clinic, two_wor
     frame = pd.concat([pd.read_parquet(f) for f in sorted(path.glob("*.parquet"))])
     frame.loc[frame.index[5], "readmitted"] = "perhaps"
     with pytest.raises(DataError, match=r"label outside \['yes', 'no'\]") as caught:
-        vectors(frame, domain, two_workers)
+        vectors(frame, domain, two_workers, strict=True)
     assert "perhaps" not in str(caught.value)
 
 
@@ -188,7 +191,7 @@ def test_a_refusal_tells_no_number_of_rows(clinic: Clinic, tmp_path: Path, bad: 
     for i in range(len(rows)):
         rows.iloc[[i]].to_parquet(tmp_path / f"{chr(97 + i)}.parquet")
     with pytest.raises(DataError) as caught:
-        vectors(tmp_path, domain)
+        vectors(tmp_path, domain, strict=True)
     assert [part.partition(".parquet")[0][-1] for part in str(caught.value).split("; ")] == ["a", "b", "c"]
     assert str(caught.value).endswith("(and others)")
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
+from damaged_files import damaged_copy
 from scipy.stats import binomtest, kstest
 
 import daskrado
@@ -139,16 +139,14 @@ def test_output_noise_that_cannot_be_drawn_is_refused_before_it_is_paid_for() ->
 
 
 @pytest.mark.parametrize("kind", ["output_perturbation", "objective_perturbation", "gradient"])
-def test_a_bad_row_is_found_before_anything_is_spent(
+def test_an_unreadable_file_is_found_before_anything_is_spent(
     clinic: Clinic, tmp_path: Path, own_ledger: Path, kind: str
 ) -> None:
     path, domain = clinic(3000, 3)
-    frame = pd.concat([pd.read_parquet(file) for file in sorted(path.glob("*.parquet"))])
-    frame.iloc[1700, frame.columns.get_loc("readmitted")] = "perhaps"
-    frame.to_parquet(tmp_path / "lake.parquet")
-    with pytest.raises(DataError, match="label outside") as caught:
+    damaged_copy(path, tmp_path / "lake")
+    with pytest.raises(DataError, match="cannot be read as Parquet") as caught:
         daskrado.fit(
-            tmp_path / "lake.parquet", domain, dataset="c", learner={"kind": kind}, epsilon=1.0, delta=1e-6, **PRIVATE
+            tmp_path / "lake", domain, dataset="c", learner={"kind": kind}, epsilon=1.0, delta=1e-6, **PRIVATE
         )
     assert not getattr(caught.value, "__notes__", [])
     assert [e.state for e in Ledger.open(own_ledger).entries()] == [State.VOID]
@@ -186,9 +184,9 @@ def test_a_refused_budget_reads_nothing_and_a_failed_read_gives_the_grant_back(
     options = PRIVATE | {"first_limit": (0.5, 1e-6)}
     with pytest.raises(BudgetError):
         daskrado.fit(path, domain, dataset="c", learner={"kind": "objective_perturbation"}, epsilon=1.0, **options)
-    bad = domain.model_copy(update={"label": domain.label.model_copy(update={"negative": "never"})})
-    with pytest.raises(DataError, match="label outside"):
-        daskrado.fit(path, bad, dataset="c", learner={"kind": "output_perturbation"}, epsilon=0.4, **options)
+    bad = damaged_copy(path, tmp_path / "bad")
+    with pytest.raises(DataError, match="cannot be read as Parquet"):
+        daskrado.fit(bad, domain, dataset="c", learner={"kind": "output_perturbation"}, epsilon=0.4, **options)
     assert [e.state for e in Ledger.open(own_ledger).entries()] == [State.VOID]
 
 

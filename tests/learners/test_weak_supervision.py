@@ -7,7 +7,15 @@ import pytest
 
 from daskrado.errors import DataError, UsageError
 from daskrado.learners.bags import Bags, check_sizes, laplacian_mean_map, mean_map, similarity
-from daskrado.learners.supervision import FlipRates, LabelledSums, complete, estimated_rates, missing, noisy
+from daskrado.learners.supervision import (
+    FlipRates,
+    LabelledSums,
+    check_labelled,
+    complete,
+    estimated_rates,
+    missing,
+    noisy,
+)
 
 
 def sums(x, y, groups=None, count=1):
@@ -70,10 +78,12 @@ def test_missing_labels_are_unbiased_exactly_within_strata():
             seen = np.isin(np.arange(7), [*a, *b])
             found.append(missing(sums(x, np.where(seen, y, 0.0), groups, 2)))
     np.testing.assert_allclose(np.mean(found, axis=0), (y[:, None] * x).mean(axis=0), atol=1e-12)
-    with pytest.raises(DataError, match="1 of 2 groups"):
-        missing(sums(x, np.where(groups == 0, y, 0.0), groups, 2))
-    with pytest.raises(DataError, match="3 of 7 rows have no label"):
-        complete(sums(x, np.where(groups == 0, y, 0.0)))
+    lacking = sums(x, np.where(groups == 0, y, 0.0), groups, 2)
+    with pytest.raises(DataError, match="1 of 2 groups"):  # where nobody is protected
+        check_labelled(lacking.labelled, lacking.rows)
+    first = (y[:4, None] * x[:4]).mean(axis=0)
+    np.testing.assert_allclose(missing(lacking), first * 4 / 7, atol=1e-12)  # else the group counts as 0
+    np.testing.assert_allclose(complete(sums(x, np.where(groups == 0, y, 0.0))), first, atol=1e-12)
 
 
 def bags_of(x, y, bag, count):

@@ -113,7 +113,7 @@ def both_engines(model: LinearModel, table: pa.Table) -> list[list[float | None]
         ),
         ({"kind": "numeric", "lower": 0, "upper": 1e-10, "transform": "log1p"}, [1e-12, 9e-11, 3e-10], [np.nan]),
         ({"kind": "numeric", "lower": 1e-18, "upper": 1e-17, "transform": "log1p"}, [0, 2e-18, 9e-18], [None]),
-        ({"kind": "numeric", "lower": 0, "upper": 1, "nulls": {"fill": 0.1}}, [0.3, None], [np.inf]),
+        ({"kind": "numeric", "lower": 0, "upper": 1, "nulls": {"fill": 0.1}}, [0.3, None, np.inf, np.nan], []),
     ],
 )
 def test_sql_scores_what_predict_scores_and_gives_null_where_it_refuses(

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import yaml
+from damaged_files import damaged_copy
 
 import daskrado
 import daskrado.parties.site
@@ -349,12 +349,11 @@ def test_each_site_is_refused_by_its_own_ledger(parties: Parties) -> None:
         parties.combine()
 
 
-def test_a_failure_before_the_draw_gives_the_grant_back(parties: Parties) -> None:
+def test_a_failure_before_the_draw_gives_the_grant_back(parties: Parties, tmp_path: Path) -> None:
     parties.open(**DISTRIBUTED)
-    frame = pd.concat([pd.read_parquet(f) for f in parties.lakes["east"]], ignore_index=True)
-    frame.loc[3, "readmitted"] = "unknown"
-    with pytest.raises(DataError, match="label outside"):
-        parties.send("east", lake=frame)
+    broken = damaged_copy(Path(parties.lakes["east"][0]).parent, tmp_path / "broken")
+    with pytest.raises(DataError, match="cannot be read as Parquet"):
+        parties.send("east", lake=str(broken))
     assert parties.states("east") == ["void"]
     assert not (parties.box / "bundles").exists()
     parties.send("east")

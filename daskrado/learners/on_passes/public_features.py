@@ -19,9 +19,9 @@ from daskrado.table.domain import Domain
 Vector = NDArray[np.float64]
 
 
-def open_features(source: Any, domain: Domain, *columns: str, ids: bool = False) -> Lake:
+def open_features(source: Any, domain: Domain, *columns: str, ids: bool = False, strict: bool = False) -> Lake:
     """A lake whose label column is not looked at; ``columns`` must be there too."""
-    lake = open_lake(source, domain, label=False, ids=ids)
+    lake = open_lake(source, domain, label=False, ids=ids, strict=strict)
     for name in columns:
         if name not in lake.schema.names:
             raise DataError(f"the lake has no column {name!r}; it has {', '.join(lake.schema.names[:20])}")

@@ -1,0 +1,215 @@
+"""The columns of one table as plain arrays, and the blocks of encoded rows that are cut from them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskrado.table import inner_loops as loops
+from daskrado.table.domain import BooleanColumn, Domain, NumericColumn
+from daskrado.table.fourier_features import fourier_features
+from daskrado.table.lattice import Lattice, clip_rows, just_inside
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Problem:
+    """Why a table cannot be used: which column, and what is wrong.
+
+    Never a value from a row, and never how many rows. A private run is stopped by its schema alone: a refusal because
+    of a value would be a free query.
+    """
+
+    column: str
+    what: str
+    schema: bool = False  # a footer shows it: the column's type, not a value
+
+    def __str__(self) -> str:
+        return f"column {self.column!r}: {self.what}"
+
+
+@dataclass(slots=True)
+class EncodedTable:
+    """One table's columns as plain arrays, from which blocks of encoded rows are cut.
+
+    A row with a value that the Domain does not allow is ``unusable``: it counts as nothing. Its features and its
+    label are 0, so that it adds zero to every sum, whatever else it holds. ``problems`` says which columns hold such
+    values, and how many: private, for callers that protect nobody and for the owner.
+    """
+
+    domain: Domain
+    length: int
+    labels: NDArray[np.int8] | None = None
+    ids: NDArray[np.uint64] | NDArray[np.object_] | None = None
+    groups: NDArray[np.int32] | None = None
+    unusable: NDArray[np.bool_] | None = None
+    problems: dict[Problem, int] = field(default_factory=dict)
+    values: dict[str, NDArray[Any]] = field(default_factory=dict)  # numbers, or places of one-hot features
+    nulls: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
+    _sources: loops.Sources | None = None
+    _settled: bool = False  # whether all numbers are known to be finite
+
+    def refused(self, *, strict: bool) -> list[Problem]:
+        """Why the table cannot be used: what its schema shows, and if ``strict`` what its values show."""
+        return [problem for problem in self.problems if strict or problem.schema]
+
+    def fault(self, column: str, what: str, rows: NDArray[np.bool_], *, whole_row: bool = True) -> None:
+        """Note values that are not allowed; their rows count as nothing, unless only the column itself does."""
+        problem = Problem(column, what)
+        self.problems[problem] = self.problems.get(problem, 0) + int(np.count_nonzero(rows))
+        if whole_row:
+            self.unusable = rows if self.unusable is None else self.unusable | rows
+            if self.labels is not None:
+                self.labels[rows] = 0
+
+    def mismatch(self, column: str, what: str) -> None:
+        """Note a column of the wrong type, in which no row can be read."""
+        self.problems[Problem(column, what, schema=True)] = self.length
+
+    def block(self, start: int, stop: int, out: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Encode rows start..stop into the first rows of ``out`` (column-major), before clipping.
+
+        NaN and infinity are found here, while the column is at hand: see ``problems`` afterwards.
+        """
+        rows = out[: stop - start]
+        if not self._finite(start, stop):
+            self._settle()
+        if self.domain.kernel is not None:
+            plain = np.empty((stop - start, len(self.domain.column_features)), order="F")
+            self._columns(start, stop, plain)
+            fourier_features(self.domain.kernel, plain, rows)
+            at = self.domain.kernel.features
+        else:
+            at = self._columns(start, stop, rows)
+        if self.domain.intercept:
+            rows[:, at] = self.domain.intercept
+        return self._cleared(start, stop, rows)
+
+    def on_grid(self, start: int, stop: int, out: NDArray[np.float64], lattice: Lattice) -> NDArray[np.float64]:
+        """The same rows clipped and truncated onto the grid."""
+        steps = math.ldexp(1.0, lattice.bits)
+        if self._at_once(start, stop, out, lattice.norm_bound, steps, whole=True):
+            return self._cleared(start, stop, out[: stop - start])
+        return lattice.quantise(self.block(start, stop, out))
+
+    def clipped(self, start: int, stop: int, out: NDArray[np.float64], norm_bound: float) -> NDArray[np.float64]:
+        """The same rows clipped, off the grid."""
+        if self._at_once(start, stop, out, norm_bound, norm_bound, whole=False):
+            return self._cleared(start, stop, out[: stop - start])
+        return clip_rows(self.block(start, stop, out), norm_bound)
+
+    def _cleared(self, start: int, stop: int, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Rows with the unusable ones set to zero."""
+        if self.unusable is not None:
+            rows[self.unusable[start:stop]] = 0.0
+        return rows
+
+    def _finite(self, start: int, stop: int) -> bool:
+        return self._settled or all(_all_finite(self.values[name][start:stop]) for name in self._plain_numbers())
+
+    def _plain_numbers(self) -> Iterator[str]:
+        """The columns whose numbers are scaled as they are: the only ones that are not known to be finite."""
+        for name, column in self.domain.columns.items():
+            if isinstance(column, NumericColumn) and column.bins is None and column.transform == "none":
+                yield name
+
+    def _settle(self) -> None:
+        for name in self._plain_numbers():
+            self.values[name] = self.finite(name, self.values[name])
+        self._settled, self._sources = True, None
+
+    def finite(self, name: str, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """A number that is not finite is missing: filled and flagged, or its row counts as nothing."""
+        odd = ~np.isfinite(values)
+        if not odd.any():
+            return values
+        fill = self.domain.columns[name].fill
+        if fill is None:
+            self.fault(name, "NaN or infinite", odd)
+        else:
+            self.nulls[name] = self.nulls[name] | odd
+        return np.where(odd, float(fill or 0.0), values)
+
+    def _at_once(
+        self, start: int, stop: int, out: NDArray[np.float64], norm_bound: float, steps: float, *, whole: bool
+    ) -> bool:
+        """Encode and clip in one trip through memory; False where loops are not compiled."""
+        encode = loops.encoder()
+        if encode is None or self.domain.kernel is not None:
+            return False
+        if not (0 <= start <= stop <= self.length and stop - start <= len(out)):
+            return False
+        if out.shape[1] != self.domain.width or out.dtype != np.float64 or not out.T.flags.carray:
+            return False
+        inward = just_inside(self.domain.width)
+        while True:
+            self._sources = self._sources or self._as_sources()
+            done = encode(*self._sources.arrays, start, stop - start, norm_bound, inward, steps, whole, out.T)
+            if done or self._settled:
+                return done
+            self._settle()  # a number of this block is not finite
+
+    def _as_sources(self) -> loops.Sources:
+        sources = loops.Sources(self.length)
+        for name, column in self.domain.columns.items():
+            values = self.values[name]
+            if isinstance(column, NumericColumn) and column.bins is None:
+                sources.scaled(values, *scaling(column))
+            elif isinstance(column, BooleanColumn):
+                sources.scaled(values)
+            else:
+                sources.one_hot(values, len(column.feature_names(name)))
+            if column.fill is not None:
+                sources.flag(self.nulls[name])
+        if self.domain.intercept:
+            sources.constant(self.domain.intercept)
+        return sources
+
+    def _columns(self, start: int, stop: int, rows: NDArray[np.float64]) -> int:
+        """Encode the columns themselves; returns how many features they fill."""
+        at = 0
+        for name, column in self.domain.columns.items():
+            piece = self.values[name][start:stop]
+            if isinstance(column, NumericColumn) and column.bins is None:
+                scale_column(*scaling(column), piece, rows[:, at])
+                at += 1
+            elif isinstance(column, BooleanColumn):
+                rows[:, at] = piece
+                at += 1
+            else:
+                width = len(column.feature_names(name))
+                rows[:, at : at + width] = 0.0
+                rows[np.arange(len(rows)), at + piece.astype(np.intp)] = 1.0
+                at += width
+            if column.fill is not None:
+                rows[:, at] = self.nulls[name][start:stop]
+                at += 1
+        return at
+
+
+def scaling(column: NumericColumn) -> tuple[float, float]:
+    """Factor and offset that map [lower, upper], transformed if the column says so, onto [-1, 1]."""
+    lower, upper = column.lower, column.upper
+    if column.transform == "log1p":
+        lower, upper = float(np.log1p(lower)), float(np.log1p(upper))
+    return 2.0 / (upper - lower), (upper + lower) / (upper - lower)
+
+
+def scale_column(factor: float, offset: float, values: NDArray[Any], out: NDArray[np.float64]) -> None:
+    """``values * factor - offset``; what lies beyond the bounds is clipped to [-1, 1]."""
+    with np.errstate(over="ignore"):  # beyond the bounds anyway
+        np.multiply(values, factor, out=out)
+    if offset:
+        out -= offset
+    np.clip(out, -1.0, 1.0, out=out)
+
+
+def _all_finite(values: NDArray[Any]) -> bool:
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(np.dot(values, values)):  # no copy; squares may overflow, so look again
+            return True
+    return bool(np.isfinite(values).all())
