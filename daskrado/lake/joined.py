@@ -15,7 +15,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from daskrado.errors import DataError, UsageError
-from daskrado.lake.scan import Lake, ParquetPartition, open_lake
+from daskrado.lake.parquet_files import ParquetPartition
+from daskrado.lake.scan import Lake, open_lake
 from daskrado.lake.seeds import SignatureKey, record_seeds
 from daskrado.table.domain import Domain
 

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from daskrado.errors import DataError
 from daskrado.lake.failures import RETRIES, results
-from daskrado.lake.scan import ParquetPartition, open_files
+from daskrado.lake.parquet_files import ParquetPartition
+from daskrado.lake.scan import open_files
 
 if TYPE_CHECKING:
     from distributed import Client

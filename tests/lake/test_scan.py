@@ -275,10 +275,10 @@ def test_a_file_that_changes_after_the_scan_is_refused(lake: Path) -> None:
 
 
 def test_large_files_are_split_by_row_group(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import daskrado.lake.scan as scan
+    from daskrado.lake import parquet_files
 
     whole = vector(lake)
-    monkeypatch.setattr(scan, "_SPLIT_BYTES", 1000)
+    monkeypatch.setattr(parquet_files, "_SPLIT_BYTES", 1000)
     assert len(open_lake(lake, DOMAIN).partitions) > 4
     assert np.array_equal(vector(lake), whole)
 
