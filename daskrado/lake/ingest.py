@@ -27,6 +27,7 @@ from daskrado.lake.files import HIVE_NULL, first_line, shown
 from daskrado.lake.growing import growing_lake
 from daskrado.lake.ownership import LAKE_SCHEMA
 from daskrado.lake.publish import LakeTarget, new_lake
+from daskrado.lake.sniff import sniffed
 from daskrado.lake.text_tables import TextFormat, read_text
 
 _GROUP_BYTES = 32 << 20  # decoded; a worker holds a group and its encoded rows at once
@@ -79,10 +80,12 @@ def ingest(
         raise UsageError("give at least one file to ingest")
     if append and overwrite:
         raise UsageError("--append adds to a lake and --overwrite replaces it; give one of them")
+    form, read_as = sniffed(sources[0], form)
+    _log.info("ingest: %s", read_as)
     report = _Report(progress, 2 * len(sources))
     if append:
         with growing_lake(out) as target:
-            _add(sources, form, layout, target, report)
+            _add(sources, form, read_as, layout, target, report)
         return target.manifest
     schema = _types(sources, form, layout, report, {})
     _log.info("ingest: %d columns in %d files", len(schema), len(sources))
@@ -94,6 +97,7 @@ def ingest(
             "lake": secrets.token_hex(16),
             "version": 1,
             "sources": [Path(shown(source)).name for source in sources],
+            "read_as": read_as,
             "missing": list(form.missing),
             "columns": {column.name: str(column.type) for column in schema},
             "partitioned_by": layout.by,
@@ -104,7 +108,9 @@ def ingest(
     return target.manifest
 
 
-def _add(sources: Sequence[str], form: TextFormat, layout: Layout, target: LakeTarget, report: _Report) -> None:
+def _add(
+    sources: Sequence[str], form: TextFormat, read_as: str, layout: Layout, target: LakeTarget, report: _Report
+) -> None:
     """Write rows beside those of a lake, under its types; its manifest then lists both, with columns that are new."""
     before = target.manifest
     by, version = before.get("partitioned_by"), int(before.get("version", 1)) + 1
@@ -117,6 +123,7 @@ def _add(sources: Sequence[str], form: TextFormat, layout: Layout, target: LakeT
     target.manifest = {
         **before,
         "version": version,
+        "read_as": read_as,
         "sources": [*before.get("sources", ()), *(Path(shown(source)).name for source in sources)],
         "columns": {**before["columns"], **{column.name: str(column.type) for column in schema}},
         "rows": before["rows"] + sum(file["rows"] for file in files),

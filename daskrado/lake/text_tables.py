@@ -23,24 +23,32 @@ from daskrado.errors import DataError, UsageError
 from daskrado.lake.files import first_line, remote, shown
 
 _BLOCK_BYTES = 4 << 20
+SAMPLE = 1 << 16  # bytes from which open questions are decided
 _ATTRIBUTE = re.compile(r"""@attribute\s+('[^']*'|"[^"]*"|\S+)\s+(.+)""", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class TextFormat:
-    """How text becomes columns. ``missing`` are the marks of a missing value; spaces around values never count."""
+    """How text becomes columns. ``missing`` are the marks of a missing value; spaces around values never count.
+
+    What is left open (None, or no marks) is decided by :mod:`daskrado.lake.sniff` from the first lines.
+    """
 
     kind: Literal["auto", "csv", "arff"] = "auto"
-    header: bool = True
+    header: bool | None = None
     names: tuple[str, ...] = ()
-    delimiter: str = ","
-    missing: tuple[str, ...] = ("", "?")
+    delimiter: str | None = None
+    missing: tuple[str, ...] = ()
     skip_lines: int = 0
-    encoding: str = "utf8"
+    encoding: str | None = None
     member: str | None = None
 
+    def is_arff(self, address: str) -> bool:
+        """Whether a file is ARFF, as said or by its name."""
+        return self.kind == "arff" or (self.kind == "auto" and re.search(r"\.arff(\.\w+)?$", address) is not None)
+
     def __post_init__(self) -> None:
-        if len(self.delimiter) != 1:
+        if self.delimiter is not None and len(self.delimiter) != 1:
             raise UsageError(f"--delimiter must be one character, got {self.delimiter!r}")
         if self.skip_lines < 0:
             raise UsageError(f"--skip-lines must be 0 or more, got {self.skip_lines}")
@@ -49,7 +57,7 @@ class TextFormat:
 def read_text(address: str, form: TextFormat) -> Iterator[pa.Table]:
     """Tables of text columns, a few megabytes each, spaces trimmed and missing values null."""
     with _opened(address, form.member) as stream:
-        arff = form.kind == "arff" or (form.kind == "auto" and re.search(r"\.arff(\.\w+)?$", address) is not None)
+        arff = form.is_arff(address)
         names: Sequence[str] = form.names
         if arff:
             names = _arff_names(stream, address)
@@ -57,6 +65,15 @@ def read_text(address: str, form: TextFormat) -> Iterator[pa.Table]:
             for _ in range(form.skip_lines):
                 stream.readline()
         yield from _columns(stream, address, form, tuple(names), arff)
+
+
+def first_bytes(address: str, form: TextFormat) -> bytes:
+    """The first bytes of a file, decompressed."""
+    with _opened(address, form.member) as stream:
+        try:
+            return stream.read(SAMPLE)
+        except (pa.ArrowException, OSError, EOFError) as error:
+            raise DataError(f"{shown(address)}: {_reason(error, form)}") from None
 
 
 def _columns(
@@ -71,17 +88,17 @@ def _columns(
         wrong.append(f"{where} has {row.actual_columns} fields, expected {row.expected_columns}")
         return "error"
 
-    headed = form.header and not arff and not form.names
+    headed = form.header is not False and not arff and not form.names
     reading = csv.ReadOptions(
         use_threads=False,
         block_size=_BLOCK_BYTES,
-        encoding=form.encoding,
+        encoding=form.encoding or "utf8",
         autogenerate_column_names=not headed and not names,
         column_names=list(names) or None,
         skip_rows=1 if form.header and form.names and not arff else 0,
     )
     parsing = csv.ParseOptions(
-        delimiter="," if arff else form.delimiter,
+        delimiter="," if arff else form.delimiter or ",",
         quote_char="'" if arff else '"',
         invalid_row_handler=skip_or_note,
     )
@@ -132,7 +149,8 @@ def _peek_line(stream: Any) -> bytes:
 def _fields(line: bytes, form: TextFormat, parsing: csv.ParseOptions) -> Iterator[list[str]]:
     import csv as python_csv
 
-    text = line.decode("utf-8-sig" if form.encoding in ("utf8", "utf-8") else form.encoding)
+    encoding = form.encoding or "utf8"
+    text = line.decode("utf-8-sig" if encoding in ("utf8", "utf-8") else encoding)
     for row in python_csv.reader([text.rstrip("\r\n")], delimiter=parsing.delimiter, quotechar=parsing.quote_char):
         yield [name.strip() for name in row]
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from daskrado.errors import DataError, UsageError
+from daskrado.errors import DaskradoError, DataError, UsageError
 from daskrado.lake.files import find_files
 from daskrado.lake.ingest import Layout, ingest
 from daskrado.lake.text_tables import TextFormat
@@ -140,7 +140,7 @@ def test_damage_is_named_and_leaves_nothing(tmp_path: Path) -> None:
             ingest([str(tmp_path / name)], str(tmp_path / "lake"))
         assert "Jos" not in str(caught.value)
         assert not [p for p in tmp_path.iterdir() if "lake" in p.name]
-    ingest([str(tmp_path / "latin.csv")], str(tmp_path / "lake"), form=TextFormat(encoding="latin-1"))
+    ingest([str(tmp_path / "latin.csv")], str(tmp_path / "lake"), form=TextFormat(encoding="latin-1", header=True))
     assert read(tmp_path / "lake").to_pydict() == {"name": ["José"]}
 
 
@@ -210,3 +210,50 @@ def test_the_shared_data_sets_come_out_as_described(shared_data: Path, tmp_path:
     for position, name in enumerate(ours.columns):
         expected = frame[position].astype(object).where(frame[position].notna(), None)
         assert ours[name].astype(object).where(ours[name].notna(), None).tolist() == expected.tolist()
+
+
+def table_of(mark: str, *, header: bool, rows: int = 30, missing: str = "") -> str:
+    first = [mark.join(("name", "ward", "age"))] if header else []
+    body = [mark.join((f"p{n}", f"w{n % 3}", missing if n == 4 else str(20 + n))) for n in range(rows)]
+    return "\n".join([*first, *body]) + "\n"
+
+
+@pytest.mark.parametrize("mark", [",", ";", "\t", "|"])
+@pytest.mark.parametrize("header", [True, False])
+@pytest.mark.parametrize("missing", ["", "?", "NA", "-", "null"])
+def test_what_a_table_looks_like_is_seen_and_said(tmp_path: Path, mark: str, header: bool, missing: str) -> None:
+    (tmp_path / "t.csv").write_text(table_of(mark, header=header, missing=missing))
+    manifest = ingest([str(tmp_path / "t.csv")], str(tmp_path / "lake"))
+    names = ["name", "ward", "age"] if header else ["c00", "c01", "c02"]
+    assert manifest["columns"] == dict(zip(names, ("string", "string", "int64"), strict=True))
+    assert manifest["rows"] == 30
+    assert pq.read_table(tmp_path / "lake")[names[2]].null_count == 1
+    spoken = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}[mark]
+    assert f"{spoken} between fields" in manifest["read_as"]
+    assert ("names in the first line" if header else "no names in the first line") in manifest["read_as"]
+
+
+def test_texts_only_are_a_header_where_they_never_come_again(tmp_path: Path) -> None:
+    rows = [f"{'ab'[i % 2]},{'xyz'[i % 3]}" for i in range(20)]
+    (tmp_path / "t.csv").write_text("\n".join(["kind,site", *rows]) + "\n")
+    assert list(ingest([str(tmp_path / "t.csv")], str(tmp_path / "one"))["columns"]) == ["kind", "site"]
+    (tmp_path / "t.csv").write_text("\n".join(rows) + "\n")
+    assert ingest([str(tmp_path / "t.csv")], str(tmp_path / "two"))["rows"] == 20
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"anna,north\nbert,south\n", "is its first line names or a row\\? .* say --header or --no-header"),
+        (b"1,5;2,5\n3,5;4,5\n5,5;6,5\n", "its lines may have 3 by a comma or 2 by a semicolon; say which with"),
+        (b"a,b\nc\nd;e;f\n,,,,\n;\ng,h,i\n", "no delimiter cuts its lines into equally many fields"),
+        (b"# export\na,b\n1,2\n3,4\n", "its first line has 1 fields and the others have 2; .* --skip-lines 1"),
+        (b"\xff\xfea\x00,\x00b\x00", "is text in UTF-16; save it as UTF-8"),
+        (b"name,age\nJos\xe9,3\n", "is not text in the encoding utf8; give --encoding, such as latin-1"),
+    ],
+)
+def test_what_is_unclear_is_refused_with_the_option_that_decides(tmp_path: Path, content: bytes, said: str) -> None:
+    (tmp_path / "t.csv").write_bytes(content)
+    with pytest.raises(DaskradoError, match=said):
+        ingest([str(tmp_path / "t.csv")], str(tmp_path / "lake"))
+    assert not (tmp_path / "lake").exists()

@@ -14,14 +14,15 @@ def ingest(
     *,
     out: Annotated[str, "The lake: a folder, or an address such as s3://bucket/lake."],
     format: Literal["auto", "csv", "arff"] = "auto",
+    header: Annotated[bool, "The first line holds names, also where that cannot be seen."] = False,
     no_header: Annotated[bool, "The first line is a row already; columns are c00, c01, ... or --names."] = False,
     names: Annotated[str | None, "Column names, separated by commas, instead of a header's."] = None,
-    delimiter: str = ",",
+    delimiter: Annotated[str | None, "One character; by default as the first lines show."] = None,
     missing: Annotated[
-        tuple[str, ...], "A mark of a missing value (repeatable), beside an empty field; '?' by default."
+        tuple[str, ...], "A mark of a missing value (repeatable), beside an empty field; by default as seen."
     ] = (),
     skip_lines: Annotated[int, "Lines to leave out before the header."] = 0,
-    encoding: str = "utf8",
+    encoding: Annotated[str | None, "By default UTF-8."] = None,
     member: Annotated[str | None, "The file to read inside a zip archive."] = None,
     text: Annotated[tuple[str, ...], "A column to keep as text, such as a code (repeatable)."] = (),
     drop: Annotated[tuple[str, ...], "A column to leave out (repeatable)."] = (),
@@ -41,10 +42,10 @@ def ingest(
 
     form = TextFormat(
         kind=format,
-        header=not no_header,
+        header=True if header else False if no_header else None,
         names=tuple(name.strip() for name in names.split(",")) if names else (),
         delimiter="\t" if delimiter == "\\t" else delimiter,
-        missing=("", *missing) if missing else ("", "?"),
+        missing=("", *missing) if missing else (),
         skip_lines=skip_lines,
         encoding=encoding,
         member=member,
@@ -56,4 +57,7 @@ def ingest(
         )
     columns = ", ".join(f"{name} {kind}" for name, kind in list(manifest["columns"].items())[:12])
     more = f" and {len(manifest['columns']) - 12} more" if len(manifest["columns"]) > 12 else ""
-    return f"{shown(out)}: {manifest['rows']:,} rows in {len(manifest['files'])} files; {columns}{more}"
+    return (
+        f"read as {manifest['read_as']}",
+        f"{shown(out)}: {manifest['rows']:,} rows in {len(manifest['files'])} files; {columns}{more}",
+    )

@@ -1,0 +1,130 @@
+"""What a text table looks like: its encoding, delimiter, header and marks of missing values, from its first lines.
+
+What is decided is said in one line. Where the first lines allow two readings it is refused, with the option that
+decides: a wrong reading would make one column of ten, or a row of the names.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from daskrado.errors import DataError, UsageError
+from daskrado.lake.files import shown
+from daskrado.lake.text_tables import SAMPLE, TextFormat, first_bytes
+
+_DELIMITERS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d+)?)?)?")
+_TRUTH = {"true", "false"}
+_MISSING = ("", "?")
+_PERHAPS_MISSING = ("NA", "N/A", "n/a", "NULL", "null", "NaN", "nan", "None", "-", ".")
+_LINES = 200
+_ENOUGH = 10  # rows from which repeated values show that the first line is no row
+
+
+def sniffed(source: str, form: TextFormat) -> tuple[TextFormat, str]:
+    """The format with everything decided that was left open, and what was decided, in one line."""
+    if form.is_arff(source):
+        return replace(form, missing=form.missing or _MISSING), "ARFF"
+    name, sample = shown(source), first_bytes(source, form)
+    encoding = form.encoding or _encoding(sample, name)
+    lines = _lines(sample, encoding, form.skip_lines)
+    delimiter = form.delimiter or _delimiter(lines, name)
+    rows = [[cell.strip() for cell in row] for row in csv.reader(lines, delimiter=delimiter) if row]
+    usual = _usual([len(row) for row in rows])
+    if len(rows) > 2 and len(rows[0]) != usual and len(rows[1]) == usual:
+        raise DataError(
+            f"{name}: its first line has {len(rows[0])} fields and the others have {usual}; mend it, or leave it out "
+            f"with --skip-lines {form.skip_lines + 1}"
+        )
+    header = not form.names and _has_header(rows, name) if form.header is None else form.header
+    missing = form.missing or (*_MISSING, *_marks(rows[1:] if header else rows))
+    found = replace(form, encoding=encoding, delimiter=delimiter, header=header, missing=missing)
+    marks = ", ".join(repr(mark) for mark in missing if mark)
+    return found, (
+        f"{encoding} text, {_DELIMITERS.get(delimiter, repr(delimiter))} between fields, "
+        f"{'names in the first line' if header else 'no names in the first line'}, missing where empty or {marks}"
+    )
+
+
+def _encoding(sample: bytes, name: str) -> str:
+    if sample.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise DataError(f"{name}: is text in UTF-16; save it as UTF-8")
+    for cut in range(4 if len(sample) == SAMPLE else 1):  # a sample of a longer file may end inside a character
+        try:
+            sample[: len(sample) - cut].decode()
+        except UnicodeDecodeError:
+            continue
+        return "utf8"
+    raise DataError(f"{name}: is not text in the encoding utf8; give --encoding, such as latin-1 or cp1252")
+
+
+def _lines(sample: bytes, encoding: str, skip: int) -> list[str]:
+    """The first lines that are whole."""
+    text = sample.decode("utf-8-sig" if encoding in ("utf8", "utf-8") else encoding, errors="replace")
+    lines = text.splitlines(keepends=True)
+    whole = lines if len(lines) == 1 or text.endswith("\n") else lines[:-1]
+    return whole[skip : skip + _LINES]
+
+
+def _delimiter(lines: Sequence[str], name: str) -> str:
+    """The one character that cuts the lines into equally many fields."""
+    widths = {mark: [len(row) for row in csv.reader(lines, delimiter=mark) if row] for mark in _DELIMITERS}
+    for broken in (0, max(1, len(lines) // 10)):  # reading the table will name the lines that are
+        fitting = [mark for mark, found in widths.items() if _usual(found) > 1 and _others(found) <= broken]
+        if len(fitting) == 1:
+            return fitting[0]
+        if fitting:
+            readings = " or ".join(f"{_usual(widths[mark])} by {_DELIMITERS[mark]}" for mark in fitting)
+            raise UsageError(f"{name}: its lines may have {readings}; say which with --delimiter")
+    if any(mark in line for line in lines for mark in _DELIMITERS):
+        raise UsageError(
+            f"{name}: no delimiter cuts its lines into equally many fields; name it with --delimiter, or the lines "
+            "before the table with --skip-lines"
+        )
+    return ","
+
+
+def _usual(widths: Sequence[int]) -> int:
+    return max(set(widths), key=widths.count) if widths else 0
+
+
+def _others(widths: Sequence[int]) -> int:
+    return len(widths) - widths.count(_usual(widths))
+
+
+def _is_typed(cell: str) -> bool:
+    return bool(_NUMBER.fullmatch(cell) or _DATE.fullmatch(cell)) or cell.lower() in _TRUTH
+
+
+def _has_header(rows: Sequence[Sequence[str]], name: str) -> bool:
+    """Whether the first line holds names: texts above numbers, or texts that never come again where others do."""
+    first, rest = rows[0] if rows else [], rows[1:]
+    if any(_is_typed(cell) or cell in _MISSING for cell in first[1:]) or (first and _is_typed(first[0])):
+        return False
+    columns = [[row[i] for row in rest if i < len(row)] for i in range(len(first))]
+    if not rest or any(_typed_column(column) for column in columns):
+        return True
+    again = any(cell in column for cell, column in zip(first, columns, strict=True))
+    repeated = [len(set(column)) < len(column) for column in columns]
+    if again:
+        return False
+    if len(rest) >= _ENOUGH and 2 * sum(repeated) >= len(columns):
+        return True
+    raise UsageError(f"{name}: is its first line names or a row? All of it is text; say --header or --no-header")
+
+
+def _typed_column(column: Sequence[str]) -> bool:
+    held = [cell for cell in column if cell not in _MISSING and cell not in _PERHAPS_MISSING]
+    return bool(held) and all(map(_is_typed, held))
+
+
+def _marks(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Marks of missing values that stand among numbers and in no column of texts."""
+    columns = [[row[i] for row in rows if i < len(row)] for i in range(max(map(len, rows), default=0))]
+    typed = {cell for column in columns if _typed_column(column) for cell in column}
+    texts = {cell for column in columns if not _typed_column(column) for cell in column}
+    return [mark for mark in _PERHAPS_MISSING if mark in typed and mark not in texts]
