@@ -14,9 +14,18 @@ from dataclasses import fields, is_dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
-from pydantic import BeforeValidator, PlainSerializer, TypeAdapter, ValidationError, ValidationInfo
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    GetCoreSchemaHandler,
+    GetPydanticSchema,
+    PlainSerializer,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+)
 
 from daskrado.errors import UsageError
 from daskrado.table.yaml_file import NestedMistakes, no_truth_for_a_number, shown
@@ -58,13 +67,21 @@ def loaded(base: type[T]) -> dict[str, type[T]]:
     """The kinds among the classes that are imported."""
     found: dict[str, type[T]] = {}
     for kind in concrete(base):
-        name = vars(kind).get("name")  # its own: a class that inherits a name is no kind
-        if not isinstance(name, str):
-            continue
-        if name in found and found[name] is not kind:
-            raise UsageError(f"two kinds are called {name!r}: {found[name].__module__} and {kind.__module__}")
-        found[name] = kind
+        for name in _names(kind):
+            if name in found and found[name] is not kind:
+                raise UsageError(f"two kinds are called {name!r}: {found[name].__module__} and {kind.__module__}")
+            found[name] = kind
     return found
+
+
+def _names(kind: type) -> tuple[str, ...]:
+    """Its own ``name``, or what the key ``kind`` of a model may say; a class that inherits them is no kind."""
+    name = vars(kind).get("name")
+    if isinstance(name, str):
+        return (name,)
+    if issubclass(kind, BaseModel) and "kind" in vars(kind)["__annotations__"]:
+        return get_args(kind.model_fields["kind"].annotation)
+    return ()
 
 
 def options(thing: Any) -> dict[str, Any]:
@@ -93,6 +110,11 @@ def make(base: type[T], packages: tuple[str, ...], content: Any, given: Mapping[
     if not isinstance(name, str) or name not in known:
         raise ValueError(f"kind must be one of {', '.join(map(repr, sorted(known)))} (got {shown(name)})")
     chosen, rest = known[name], {key: value for key, value in content.items() if key != "kind"}
+    if issubclass(chosen, BaseModel):
+        try:
+            return chosen.model_validate(content)
+        except ValidationError as error:
+            raise NestedMistakes.of(error, content) from error
     if not is_dataclass(chosen):
         raise TypeError(f"{chosen.__name__} is not a dataclass")
     rest = getattr(chosen, "current_spelling", dict)(rest)
@@ -112,10 +134,14 @@ def make(base: type[T], packages: tuple[str, ...], content: Any, given: Mapping[
         raise ValueError(str(error)) from error
 
 
-def one_of(base: type[T], *packages: str, given: Given | None = None) -> Any:
-    """The annotation of a pydantic field that holds an object of one of the kinds."""
+def one_of(*packages: str, given: Given | None = None) -> GetPydanticSchema:
+    """Mark of a pydantic field whose type is the base of several kinds: ``Annotated[Base, one_of("package")]``."""
 
-    def read(content: Any, info: ValidationInfo) -> Any:
-        return make(base, packages, content, None if given is None else given(info))
+    def schema(base: type, handler: GetCoreSchemaHandler) -> Any:
+        def read(content: Any, info: ValidationInfo) -> Any:
+            return make(base, packages, content, None if given is None else given(info))
 
-    return Annotated[Any, BeforeValidator(read), PlainSerializer(options)]
+        written = () if issubclass(base, BaseModel) else (PlainSerializer(options),)  # a model writes itself
+        return handler.generate_schema(Annotated[Any, BeforeValidator(read), *written])
+
+    return GetPydanticSchema(schema)

@@ -1,6 +1,6 @@
 """Extending daskrado as README says: one class in one file each, run end to end, editing nothing else.
 
-The four files in ``tests/extensions`` are installed as any package would be: its entry points of the group
+The files in ``tests/extensions`` are installed as any package would be: its entry points of the group
 ``daskrado`` name the modules. The command line and Python then know the new kinds.
 """
 
@@ -22,7 +22,7 @@ from daskrado.jobs.manifest import manifest_schema
 from daskrado.table.domain import Domain
 
 FILES = Path(__file__).with_name("extensions")
-MODULES = ("leaky_laplace", "row_count", "side_learner", "side_sums")
+MODULES = ("leaky_laplace", "pair_set", "row_count", "side_learner", "side_sums", "wide_votes")
 BUDGET = {"epsilon": 2.0, "delta": 1e-5}
 Clinic = Callable[..., tuple[Path, Domain]]
 Shell = Callable[..., subprocess.CompletedProcess[str]]
@@ -125,3 +125,25 @@ def test_a_kind_of_job_of_ones_own(python: Shell, clinic: Clinic, tmp_path: Path
     assert abs(manifest["facts"]["count"] - 3000) < 60  # noise of scale 1/2 beyond that: below exp(-120)
     assert "rows" not in manifest["facts"]
     assert f"about {manifest['facts']['count']:,} rows" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_vote_mechanism_and_a_set_of_rados_of_ones_own(python: Shell, clinic: Clinic, tmp_path: Path) -> None:
+    path, _ = clinic(3000, 3)
+    by_row = {"relation": "replace_one", "unit": "one patient"}
+    keys = {"teachers": {"count": 500}, "answers": {"mechanism": "wide", "queries": 10}, "protect": by_row}
+    planned = python("-m", "daskrado", "plan", str(written(tmp_path, path, kind="teachers", **keys)))
+    assert "answers     wide, charged once, for up to 10 queries" in planned.stdout, planned.stderr
+    margins = {line.split()[0]: int(line.split()[1].replace(",", "")) for line in planned.stdout.splitlines()
+               if line.split()[0] in ("wide", "gaussian")}  # fmt: skip
+    assert abs(margins["wide"] - 2 * margins["gaussian"]) <= 2  # twice the noise needs twice the margin
+    keys["answers"]["mechanism"] = "narrow"
+    refused = python("-m", "daskrado", "plan", str(written(tmp_path, path, kind="teachers", **keys)))
+    assert "mechanism 'narrow' is unknown; allowed: gaussian, sparse_vector, stability, wide" in refused.stderr
+    job = {"dataset": "clinic", "lake": str(path), "domain": f"{path}.yaml", "kind": "rados", "output": "out"}
+    job["sets"] = [{"name": "two", "kind": "pairs", "count": 8, "learn": {"kind": "rado_moments"}}]
+    (tmp_path / "r.yaml").write_text(yaml.safe_dump(job))
+    done = python("-m", "daskrado", "run", str(tmp_path / "r.yaml"))
+    assert done.returncode == 0, done.stderr
+    assert "two: 8 rados of kind pairs" in done.stdout
+    assert published(tmp_path)["job"]["sets"][0]["kind"] == "pairs"

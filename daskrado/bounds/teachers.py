@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from daskrado.engines.answers import Answering, Name, Terms, answering
+from daskrado.engines.answers import Answering, Terms, answering
 from daskrado.errors import UsageError
 from daskrado.privacy.vote_laws import least
+from daskrado.registry import kinds
 
 CONFIDENCE = 0.99  # with which a query of the needed margin is answered rightly
 HOPELESS = 0.9  # a plan under which unanimous teachers are heard less often than this is refused
 MOST_COMPARED = 10_000  # refusals up to which a sparse vector is calibrated for the sake of comparison
-MECHANISMS: tuple[Name, ...] = ("gaussian", "sparse_vector", "stability")
 
 
 def published_teachers(queries: int, refusals: int, epsilon: float, delta: float, beta: float = 0.05) -> int:
@@ -49,7 +49,7 @@ def theorem_refusals(error: float, queries: int, beta: float = 0.05) -> int:
 class Forecast:
     """What to expect of one mechanism; probabilities assume teachers that err independently."""
 
-    name: Name
+    name: str
     margin: int  # votes between the two classes for an answer that is right with probability CONFIDENCE
     teachers: int  # that give this margin at the assumed agreement
     unanimous: float  # probability that teachers who all agree are heard
@@ -93,12 +93,13 @@ def forecast(mechanism: Answering, teachers: int, agreement: float) -> Forecast:
 
 def compare(terms: Terms, teachers: int, agreement: float) -> list[Forecast]:
     """The mechanisms under the same terms, the best first; the sparse vector only up to MOST_COMPARED refusals."""
-    names = [name for name in MECHANISMS if name != "sparse_vector" or terms.refusals <= MOST_COMPARED]
-    found = [forecast(answering(name, replace(terms, published=False)), teachers, agreement) for name in names]
+    known = sorted(kinds(Answering).values(), key=lambda kind: kind.name)
+    quick = [kind for kind in known if not kind.counts_refusals or terms.refusals <= MOST_COMPARED]
+    found = [forecast(kind(replace(terms, published=False)), teachers, agreement) for kind in quick]
     return sorted(found, key=lambda one: (-one.right, one.teachers))
 
 
-def what_would_work(name: Name, terms: Terms, teachers: int, agreement: float) -> str:
+def what_would_work(name: str, terms: Terms, teachers: int, agreement: float) -> str:
     """For a hopeless plan: the teachers, the queries or the epsilon that would make it hopeful, all else equal."""
     mechanism = answering(name, terms)
     margin = mechanism.needed_margin(CONFIDENCE)
@@ -114,7 +115,7 @@ def what_would_work(name: Name, terms: Terms, teachers: int, agreement: float) -
 
     if (most := _largest(lambda m: enough(fewer(m)), terms.queries)) is not None:
         instead.append(f"at most {most:,} queries")
-    if name == "sparse_vector" and (
+    if mechanism.counts_refusals and (
         (most := _largest(lambda t: enough(replace(terms, refusals=t)), terms.refusals)) is not None
     ):
         instead.append(f"at most {most:,} refusals")

@@ -1,4 +1,4 @@
-"""Three ways to release the teachers' label: stability, sparse vector, and Gaussian noise on the votes.
+"""Ways to release the teachers' label: stability, sparse vector, and Gaussian noise on the votes.
 
 Each is calibrated once from public terms, for all queries of its engine together, and draws through ``noise``.
 """
@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,13 +31,13 @@ from daskrado.privacy.accountant import (
 from daskrado.privacy.composition import Parts, basic, concentrated, optimal
 from daskrado.privacy.noise import discrete_gaussian, discrete_laplace
 from daskrado.privacy.vote_laws import gaussian_above, laplace_above, least
+from daskrado.registry import kinds
 from daskrado.statistics.votes import Counts, distance, leaders, published_distance
 
 REFUSED = -1
 INSTANCES = "instances"  # the lines of a journal that keep a sparse vector's thresholds
 _MANY = 20_000
 MAX_QUERIES = 10_000_000
-Name = Literal["stability", "sparse_vector", "gaussian"]
 
 
 @dataclass(frozen=True)
@@ -69,22 +69,22 @@ class Terms:
 class Answering(ABC):
     """A calibrated way to answer. ``release`` draws noise; everything else is public."""
 
-    name: ClassVar[Name]
+    name: ClassVar[str]
     refuses: ClassVar[bool] = True  # False where every query gets an answer, right or wrong
+    counts_refusals: ClassVar[bool] = False  # True where it stops at a number of them, and only they are paid for
     theorem: str
+    accountant: str  # how the answers were composed
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, terms: Terms, journal: Journal | None = None) -> None:
+        if terms.published and not self.counts_refusals:
+            raise UsageError(f"constants: as_published exist for sparse_vector only, not for {self.name}")
         self.terms = terms
+        self._journal = journal  # of what it has to remember between sessions
 
     @property
-    @abstractmethod
     def event(self) -> Event:
         """What all answers of the engine cost together."""
-
-    @property
-    @abstractmethod
-    def accountant(self) -> str:
-        """How the answers were composed."""
+        return ApproximateEvent(self.terms.epsilon, self.terms.delta)
 
     @abstractmethod
     def chance(self, margin: int) -> float:
@@ -133,11 +133,13 @@ class Stability(Answering):
         Smith and Thakurta (2013), A_stab, with the distance corrected; Kairouz, Oh and Viswanath (2015).
     """
 
-    name: ClassVar[Name] = "stability"
+    name: ClassVar[str] = "stability"
     theorem = "distance to instability (Smith and Thakurta 2013), corrected distance"
 
-    def __init__(self, terms: Terms) -> None:
-        super().__init__(terms)
+    def __init__(self, terms: Terms, journal: Journal | None = None) -> None:
+        super().__init__(terms, journal)
+        method = "optimal" if terms.queries <= _MANY else "zCDP"
+        self.accountant = f"{method} composition of {terms.queries} queries"
         delta_0 = Fraction(exact_delta(terms.delta), 2 * terms.queries)
         target, delta = exact_epsilon(terms.epsilon), exact_delta(terms.delta)
 
@@ -153,23 +155,11 @@ class Stability(Answering):
         assert threshold is not None
         self.threshold = threshold
 
-    @property
-    def event(self) -> Event:
-        """The whole budget."""
-        return ApproximateEvent(self.terms.epsilon, self.terms.delta)
-
-    @property
-    def accountant(self) -> str:
-        """Composition over all queries."""
-        method = "optimal" if self.terms.queries <= _MANY else "zCDP"
-        return f"{method} composition of {self.terms.queries} queries"
-
     def chance(self, margin: int) -> float:
         """P(noise > threshold - distance)."""
         return laplace_above(self.scale, self.threshold - _distance(margin, self.terms.changed))
 
     def release(self, counts: Counts) -> NDArray[np.int64]:
-        """Compare each noisy distance with the threshold."""
         noisy = discrete_laplace(distance(counts, self.terms.changed), self.scale)
         return np.where(noisy > self.threshold, leaders(counts), REFUSED).astype(np.int64)
 
@@ -197,11 +187,12 @@ class SparseVotes(Answering):
         (2015).
     """
 
-    name: ClassVar[Name] = "sparse_vector"
+    name: ClassVar[str] = "sparse_vector"
+    counts_refusals: ClassVar[bool] = True
     theorem = "distance to instability with sparse vector (Bassily, Thakkar and Thakurta 2018), repaired"
 
     def __init__(self, terms: Terms, journal: Journal | None = None) -> None:
-        super().__init__(terms)
+        super().__init__(terms, journal)
         half = Fraction(exact_delta(terms.delta), 2)
         if terms.published:
             self.theorem = (
@@ -211,18 +202,8 @@ class SparseVotes(Answering):
         else:
             self.plan = SparseVector.for_budget(terms.epsilon, half, terms.refusals)
             self.threshold = self.plan.least_margin(float(half) * (1 - 1e-9) / terms.refusals)
-        self._journal = journal
+        self.accountant = f"optimal composition of {self.plan.instances} sparse-vector instances"
         self._open: Engine | None = None
-
-    @property
-    def event(self) -> Event:
-        """The whole budget."""
-        return ApproximateEvent(self.terms.epsilon, self.terms.delta)
-
-    @property
-    def accountant(self) -> str:
-        """Composition over the instances."""
-        return f"optimal composition of {self.plan.instances} sparse-vector instances"
 
     def chance(self, margin: int) -> float:
         """P(query noise - threshold noise > threshold - distance), under a fresh threshold."""
@@ -237,7 +218,6 @@ class SparseVotes(Answering):
 
     @property
     def halted(self) -> bool:
-        """Whether the last refusal was given."""
         return self._engine.halted
 
     @property
@@ -247,7 +227,6 @@ class SparseVotes(Answering):
 
     @property
     def used(self) -> int:
-        """Thresholds drawn so far, in all sessions."""
         return self._engine.used
 
     @property
@@ -276,24 +255,19 @@ class GaussianVotes(Answering):
         Papernot et al. (2018), GNMax; Canonne, Kamath and Steinke (2020).
     """
 
-    name: ClassVar[Name] = "gaussian"
+    name: ClassVar[str] = "gaussian"
     refuses: ClassVar[bool] = False
     theorem = "discrete Gaussian noise on votes (Papernot et al. 2018; Canonne, Kamath and Steinke 2020)"
 
-    def __init__(self, terms: Terms) -> None:
-        super().__init__(terms)
+    def __init__(self, terms: Terms, journal: Journal | None = None) -> None:
+        super().__init__(terms, journal)
+        self.accountant = f"zCDP of {terms.queries} queries"
         self.rho = zcdp_rho(terms.epsilon, terms.delta)
         self.scale = 2 * terms.changed * math.sqrt(terms.queries / (2 * self.rho)) * (1 + 1e-12)
 
     @property
     def event(self) -> Event:
-        """The zCDP of all queries."""
         return ZcdpEvent(self.rho)
-
-    @property
-    def accountant(self) -> str:
-        """Composition over all queries."""
-        return f"zCDP of {self.terms.queries} queries"
 
     def chance(self, margin: int) -> float:
         """P(noise > -margin): the leading of two classes is answered."""
@@ -306,17 +280,17 @@ class GaussianVotes(Answering):
         return leaders(discrete_gaussian(counts, self.scale / math.sqrt(2)))
 
 
-def answering(name: Name, terms: Terms, journal: Journal | None = None) -> Answering:
+def vote_mechanism(name: str) -> type[Answering]:
+    """The class of a mechanism by its name in a pipeline: all are in this module, or in an installed extension."""
+    known = kinds(Answering)
+    if name not in known:
+        raise UsageError(f"mechanism {name!r} is unknown; allowed: {', '.join(sorted(known))}")
+    return known[name]
+
+
+def answering(name: str, terms: Terms, journal: Journal | None = None) -> Answering:
     """A calibrated mechanism by its name in a pipeline; ``journal`` keeps the sparse vector's instances."""
-    if name == "sparse_vector":
-        return SparseVotes(terms, journal)
-    if terms.published:
-        raise UsageError(f"constants: as_published exist for sparse_vector only, not for {name}")
-    if name == "stability":
-        return Stability(terms)
-    if name == "gaussian":
-        return GaussianVotes(terms)
-    raise UsageError(f"answers.mechanism {name!r} is unknown; allowed: gaussian, sparse_vector, stability")
+    return vote_mechanism(name)(terms, journal)
 
 
 def _distance(margin: int, changed: int) -> int:

@@ -1,7 +1,7 @@
 """The sparse-vector engine: any number of threshold questions on private integers; only rare answers are paid for.
 
-One engine for one data set. ``SparseVector`` holds the public facts (cost, noise, tails), ``Engine`` answers, and
-``Instances`` keeps in a journal what was answered and what was paid, so that a crash never makes anything free.
+``SparseVector`` holds the public facts (cost, noise, tails). ``Engine``, one for a data set, answers. It keeps in a
+journal what was answered and what was paid, so that a crash never makes anything free.
 """
 
 from __future__ import annotations
@@ -15,20 +15,12 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from daskrado.engines.instances import Instances
 from daskrado.errors import UsageError
-from daskrado.ledger.journal import Journal
+from daskrado.ledger.journal import Journal, lines_of
 from daskrado.ledger.lines import Closable
-from daskrado.privacy.accountant import (
-    Amount,
-    Event,
-    PureEvent,
-    decimal_text,
-    exact_epsilon,
-    total_event,
-    within,
-)
+from daskrado.privacy.accountant import Amount, PureEvent, decimal_text, exact_epsilon, within
 from daskrado.privacy.noise import discrete_laplace
+from daskrado.privacy.vote_laws import least
 
 Rare = Literal["above", "below"]
 THRESHOLD_SHARE = Fraction(35, 100)  # of epsilon; the best split found for long runs of common answers
@@ -67,27 +59,15 @@ class SparseVector:
             raise UsageError(f"the threshold's share of epsilon must lie between 0 and 1, got {self.share!s}")
 
     @classmethod
-    def for_budget(
-        cls,
-        epsilon: Amount,
-        delta: Amount,
-        instances: int,
-        *,
-        sensitivity: int = 1,
-        share: Fraction = THRESHOLD_SHARE,
-        shared_with: tuple[Event, ...] = (),
-    ) -> SparseVector:
-        """The engine with the largest epsilon per instance whose instances, composed, cost at most (epsilon, delta).
-
-        ``shared_with`` are events that share the budget.
-        """
+    def for_budget(cls, epsilon: Amount, delta: Amount, instances: int) -> SparseVector:
+        """The engine with the largest epsilon per instance whose instances together cost at most (epsilon, delta)."""
         target = exact_epsilon(epsilon)
-        cls(target, instances, sensitivity, share)  # refuse bad facts before the search
+        cls(target, instances)  # refuse bad facts before the search
 
         def fits(one: Fraction) -> bool:
-            return within([*shared_with, *[PureEvent(one)] * instances], target, delta)
+            return within([PureEvent(one)] * instances, target, delta)
 
-        return cls(largest_fraction(fits, target), instances, sensitivity, share)
+        return cls(largest_fraction(fits, target), instances)
 
     @property
     def threshold_scale(self) -> float:
@@ -98,14 +78,6 @@ class SparseVector:
     def query_scale(self) -> float:
         """b_q in steps, rounded up."""
         return math.nextafter(float(2 * self.sensitivity / ((1 - self.share) * self.epsilon)), math.inf)
-
-    def events(self) -> list[Event]:
-        """One pure event for each instance."""
-        return [PureEvent(self.epsilon)] * self.instances
-
-    def event(self, delta: Amount) -> Event:
-        """All instances as one event at ``delta``: pure where the plain sum is best."""
-        return total_event(self.events(), delta)
 
     def crossing(self, steps: int) -> float:
         """P(query noise - threshold noise > steps), exactly: how often a value ``steps`` below counts as above.
@@ -127,13 +99,9 @@ class SparseVector:
         """The least number of steps with ``crossing(steps) <= probability``: for a stability threshold."""
         if not 0 < probability < 0.5:
             raise UsageError(f"a crossing probability lies between 0 and 1/2, got {probability!r}")
-        low, high = -1, 1
-        while self.crossing(high) > probability:
-            low, high = high, 2 * high
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if self.crossing(middle) <= probability else (middle, high)
-        return high
+        found = least(lambda steps: self.crossing(steps) <= probability)
+        assert found is not None
+        return found
 
 
 def largest_fraction(fits: Callable[[Fraction], bool], target: Fraction) -> Fraction:
@@ -165,7 +133,8 @@ class Engine(Closable):
     ``rare`` says which answer is paid for. Answers are public; values, noise and thresholds are not and are never
     shown, pickled or written. With a ``journal`` the answers survive a crash, in its lines called ``name``: what was
     answered is replayed in ``answered``, and an instance that was interrupted counts as used, because its threshold
-    is gone. ``facts`` are more public settings that a journal must match.
+    is gone. ``facts`` are more public settings that a journal must match. An instance is on disk before its threshold
+    is drawn and an answer before it is returned: a crash can lose an answer that nobody saw, but never a payment.
     """
 
     def __init__(
@@ -191,8 +160,19 @@ class Engine(Closable):
             "rare": rare,
             **(facts or {}),
         }
-        self._kept = Instances(journal, name, settings)
         self._noisy_threshold: int | None = None
+        self.used = 0  # instances opened so far: what was paid
+        self._lines = lines_of(journal, name, settings)
+        for line in self._lines.entries:
+            match line:
+                case {"open": number} if number == self.used + 1:
+                    self.used = number
+                case {"note": _}:
+                    pass
+                case {"above": str(flags)} if set(flags) <= {"0", "1"}:
+                    pass
+                case _:
+                    raise self._lines.damaged()
 
     def __repr__(self) -> str:
         return f"<Engine: {self.used} of {self.plan.instances} instances used>"
@@ -203,12 +183,7 @@ class Engine(Closable):
     def close(self) -> None:
         """Forget the threshold. The open instance is lost, and stays paid for."""
         self._noisy_threshold = None
-        self._kept.close()
-
-    @property
-    def used(self) -> int:
-        """Instances opened so far: what was paid."""
-        return self._kept.opened
+        self._lines.close()
 
     @property
     def halted(self) -> bool:
@@ -218,16 +193,17 @@ class Engine(Closable):
     @property
     def answered(self) -> NDArray[np.bool_]:
         """Every answer so far (true: above), also those from before a restart."""
-        return self._kept.answers
+        flags = "".join(line.get("above", "") for line in self._lines.entries)
+        return np.array([flag == "1" for flag in flags], dtype=bool)
 
     @property
     def notes(self) -> list[Any]:
         """Public values kept in the journal with :meth:`note`, in order."""
-        return list(self._kept.notes)
+        return [line["note"] for line in self._lines.entries if "note" in line]
 
     def note(self, value: Any) -> None:
         """Keep a public value in the journal, for a restart."""
-        self._kept.note(value)
+        self._lines.append({"note": value})
 
     def ask(self, values: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Answer values in order; true means above. Fewer answers than values mean that the engine halted.
@@ -248,12 +224,17 @@ class Engine(Closable):
                 above = above[: hits[0] + 1]
                 self._noisy_threshold = None  # this instance ends here
             answers = np.concatenate([answers, above])
-        self._kept.answer(answers)
+        self._keep(answers)
         return answers
+
+    def _keep(self, answers: NDArray[np.bool_]) -> None:
+        if len(answers):
+            self._lines.append({"above": "".join("01"[int(above)] for above in answers)})
 
     def _draw_threshold(self) -> int:
         if self._noisy_threshold is None:
-            self._kept.open_instance()
+            self._lines.append({"open": self.used + 1})
+            self.used += 1
             start = np.array([self.threshold], dtype=np.int64)
             self._noisy_threshold = int(discrete_laplace(start, self.plan.threshold_scale)[0])
         return self._noisy_threshold

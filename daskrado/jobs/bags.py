@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,11 +26,6 @@ from daskrado.statistics.base import Groups
 from daskrado.statistics.label_means import BagCounts
 from daskrado.table.domain import Scalar
 from daskrado.table.yaml_file import Frozen, parse
-
-if TYPE_CHECKING:
-    AnyEstimator = BagEstimator
-else:
-    AnyEstimator = one_of(BagEstimator)  # all kinds are in the module that was imported above
 
 MAX_BAGS = 2000  # the Laplacian's system is dense, of twice this size
 
@@ -65,7 +60,7 @@ class BagsJob(LabelLearningJob):
     bags: str = Field(min_length=1, description="the column that names a row's bag")
     proportions: dict[Scalar, Shares] | str | None = None
     values: tuple[Scalar, ...] | None = None
-    estimator: AnyEstimator = Field(default="laplacian", validate_default=True)
+    estimator: Annotated[BagEstimator, one_of()] = Field(default="laplacian", validate_default=True)
 
     @field_validator("estimator", mode="before")
     @classmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -20,11 +20,6 @@ from daskrado.registry import one_of
 from daskrado.statistics.base import Groups, Summary
 from daskrado.statistics.label_means import BagCounts, LabelMeans
 
-if TYPE_CHECKING:
-    AnySupervision = Supervision
-else:
-    AnySupervision = one_of(Supervision)  # all kinds are in the module that was imported above
-
 
 class LabelsJob(LabelLearningJob):
     """Learn from labels through their mean operator, which alone is released."""
@@ -33,7 +28,7 @@ class LabelsJob(LabelLearningJob):
     title: ClassVar[str] = "{job.dataset}: learned from a mean operator"
     protected_elsewhere: ClassVar[bool] = True
 
-    supervision: AnySupervision = Field(default="full", validate_default=True)
+    supervision: Annotated[Supervision, one_of()] = Field(default="full", validate_default=True)
 
     @model_validator(mode="after")
     def _check_supervision(self) -> LabelsJob:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Annotated, Any, ClassVar, cast
 
 import numpy as np
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -29,18 +29,14 @@ from daskrado.registry import one_of
 from daskrado.statistics.base import Headline, Statistic, Summary
 from daskrado.table.lattice import Lattice
 
-if TYPE_CHECKING:
-    AnyLearner = Learner
-    AnyStatistic = Statistic
-else:
-    AnyLearner = one_of(Learner, "daskrado.learners")
 
-    def _width(info: ValidationInfo) -> dict[str, Any]:
-        domain = info.data.get("domain")  # missing where the domain itself is refused
-        return {"width": 1 if domain is None else domain.width}
+def _width(info: ValidationInfo) -> dict[str, Any]:
+    domain = info.data.get("domain")  # missing where the domain itself is refused
+    return {"width": 1 if domain is None else domain.width}
 
-    AnyStatistic = one_of(Statistic, "daskrado.statistics", given=_width)
 
+AnyLearner = Annotated[Learner, one_of("daskrado.learners")]
+AnyStatistic = Annotated[Statistic, one_of("daskrado.statistics", given=_width)]
 ROLE = "release"
 TUNING_KEY = SignatureKey.from_seed(0)  # deals rows out to the parts of a tuning grid: public, and not by content
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from daskrado.errors import DataError, UsageError
+from daskrado.errors import DataError, UsageError, about_the_key
 from daskrado.lake.collect import Progress, collect
 from daskrado.lake.report_columns import ColumnSums, ReportedBits, ReportedCategory, ReportedColumn, ReportedNumber
 from daskrado.lake.report_rows import SourceRows
@@ -27,6 +27,7 @@ from daskrado.privacy.local import BinaryResponse, Estimate, KaryResponse, Unary
 from daskrado.privacy.local_numbers import LocalEdges, LocalNumber
 from daskrado.privacy.relations import Relation
 from daskrado.privacy.statement import PrivacyStatement
+from daskrado.registry import one_of
 from daskrado.statistics.base import Rows
 from daskrado.statistics.moments import Moments
 from daskrado.statistics.universe import Universe
@@ -58,10 +59,8 @@ class Reports(Frozen):
 
     @model_validator(mode="after")
     def _check_keys(self) -> Reports:
-        try:
+        with about_the_key():
             self.check()
-        except UsageError as error:
-            raise ValueError(str(error)) from error
         return self
 
     def check(self) -> None:
@@ -251,7 +250,7 @@ class ColumnReports(Reports):
         return reports, found
 
 
-AnyReports = Annotated[LabelReports | EdgeReports | ColumnReports, Field(discriminator="kind")]
+AnyReports = Annotated[Reports, one_of()]  # all kinds are in this module, or in an installed extension
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, InstanceOf, PlainSerializer
 
@@ -33,10 +33,7 @@ def rado_learner(content: Any) -> ReleaseLearner:
     return make(ReleaseLearner, ("daskrado.learners",), content)
 
 
-if TYPE_CHECKING:
-    RadoLearner = ReleaseLearner
-else:
-    RadoLearner = Annotated[Any, BeforeValidator(rado_learner), PlainSerializer(options)]
+RadoLearner = Annotated[InstanceOf[ReleaseLearner], BeforeValidator(rado_learner), PlainSerializer(options)]
 
 
 def diagnose(rados: RadoSet) -> tuple[str, ...]:

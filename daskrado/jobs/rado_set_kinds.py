@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from daskrado.bounds.dp_feat import Marginal
-from daskrado.errors import UsageError
+from daskrado.errors import UsageError, about_the_key
 from daskrado.jobs.rado_sets import RadoSetKeys, SetPlan
 from daskrado.models.rados import BITS, PlainKind, SummedKind
 from daskrado.privacy.accountant import ApproximateEvent, PureEvent
@@ -16,6 +16,7 @@ from daskrado.privacy.protect import Budget, Protect, check_protected_feature
 from daskrado.privacy.relations import Relation
 from daskrado.privacy.release import Release
 from daskrado.privacy.statement import PrivacyStatement
+from daskrado.registry import one_of
 from daskrado.statistics import (
     BalancedRados,
     FeatureRados,
@@ -70,14 +71,11 @@ class SummedSet(RadoSetKeys):
             raise ValueError("give protect and budget, or write private: false for plain rados that protect nobody")
         if self.protect is not None and self.seed is not None and self.protect.relation is Relation.ADD_REMOVE:
             raise ValueError("public signatures by position shift when a row is added: drop seed under add_remove")
-        try:
+        with about_the_key(f"set {self.name!r}: "):
             _plain(self.kind, 1, self.count)
-        except UsageError as error:
-            raise ValueError(f"set {self.name!r}: {error}") from error
         return self
 
     def planned(self, domain: Domain, bits: int | None) -> SetPlan:
-        """Noise on the rados, or none."""
         statistic, lattice = _plain(self.kind, domain.width, self.count), _grid(domain, bits)
         if self.budget is None:
             return SetPlan(self, statistic, lattice)
@@ -92,7 +90,6 @@ class FixedSupportSet(RadoSetKeys):
     seed: int | None = Field(default=None, ge=0)
 
     def planned(self, domain: Domain, bits: int | None) -> SetPlan:
-        """No noise."""
         return SetPlan(self, _plain(self.kind, domain.width, self.count, self.support), _grid(domain, bits))
 
 
@@ -141,14 +138,11 @@ class _ColumnSet(RadoSetKeys):
     @property
     def protect(self) -> Protect:
         """The named features of one unit."""
-        named = ", ".join(self.features)
-        return Protect(
-            relation=Relation.FEATURE_FLIP, unit=self.unit, rows_per_unit=self.rows_per_unit, feature=named
-        )
+        flip, named = Relation.FEATURE_FLIP, ", ".join(self.features)
+        return Protect(relation=flip, unit=self.unit, rows_per_unit=self.rows_per_unit, feature=named)
 
     @property
     def protected_columns(self) -> tuple[str, ...]:
-        """The features."""
         return self.features
 
     def _places(self, domain: Domain) -> tuple[int, ...]:
@@ -213,7 +207,6 @@ class NoisyColumnSet(_ColumnSet):
                 )
 
     def planned(self, domain: Domain, bits: int | None) -> SetPlan:
-        """Noise on the named columns."""
         reach = min(1.0, REACH_ROUNDING / domain.norm_bound)
         statistic = NoisyColumnRados(domain.width, self.count, self._places(domain), reach, self.balanced)
         return self._noisy_sums(statistic, _grid(domain, bits), self.budget, self.mechanism)
@@ -257,7 +250,4 @@ class NoisyEdgesSet(RadoSetKeys):
         return SetPlan(self, statistic, lattice, charge, edge_noise=noise.scale * lattice.step)
 
 
-RadoSetChoice = Annotated[
-    SummedSet | FixedSupportSet | DpFeatSet | RandomisedSet | NoisyColumnSet | NoisyEdgesSet,
-    Field(discriminator="kind"),
-]
+AnyRadoSet = Annotated[RadoSetKeys, one_of()]  # all kinds are in this module, or in an installed extension

@@ -11,13 +11,13 @@ from typing import ClassVar
 from pydantic import Field, model_validator
 
 from daskrado.errors import UsageError
-from daskrado.jobs.base import Charge
+from daskrado.jobs.base import Charge, calibrated
 from daskrado.jobs.rado_file import RadoLearner
 from daskrado.learners import RadoBoost
 from daskrado.learners.choose_round import THEOREM
 from daskrado.models.rados import noise_of
 from daskrado.privacy.accountant import MAX_DELTA, MAX_EPSILON, Event, PureEvent
-from daskrado.privacy.mechanisms import OneShot, Target, default_mechanism, mechanism
+from daskrado.privacy.mechanisms import OneShot
 from daskrado.privacy.protect import Budget, Private, Protect, check_protected_feature
 from daskrado.privacy.release import Release
 from daskrado.privacy.statement import DOMAIN_IS_PUBLIC, NOT_PRIVATE, PrivacyStatement
@@ -143,17 +143,14 @@ class RadoSetKeys(Frozen):
 
     def _charge(self, what: str, event: Event, budget: Budget, how: str, theorem: str, room: int) -> Charge:
         assert self.protects is not None
-        statement = PrivacyStatement.of(
-            event, self.protects, budget, mechanism=how, theorem=theorem, assumptions=self._assumptions()
-        )
-        return Charge(self.role(what), event, statement, room)
+        private = Private(self.protects, budget)
+        return Charge.of(self.role(what), event, private, how, theorem, self._assumptions(), room=room)
 
     def _noisy_sums(self, statistic: Statistic, lattice: Lattice, budget: Budget, name: str | None = None) -> SetPlan:
         """A set whose sums get noise."""
         protect = self.protects
         assert protect is not None
-        target = Target(statistic, lattice, protect.relation, protect.rows_per_unit)
-        chosen = mechanism(name or default_mechanism(budget.delta), target, budget.epsilon, budget.delta)
+        chosen = calibrated(Private(protect, budget), statistic, lattice, name)
         asked = budget if chosen.needs_delta else Budget(epsilon=budget.epsilon)  # what is pure is stated so
         charge = Charge.of_mechanism(self.role(), chosen, Private(protect, asked), self._assumptions())
         return SetPlan(self, statistic, lattice, charge, chosen)

@@ -14,7 +14,7 @@ from daskrado.audit.reconstruction import recoverable
 from daskrado.errors import UsageError
 from daskrado.jobs.base import Charge, Job, Line, Outcome, Run
 from daskrado.jobs.rado_file import diagnose
-from daskrado.jobs.rado_set_kinds import RadoSetChoice
+from daskrado.jobs.rado_set_kinds import AnyRadoSet
 from daskrado.jobs.rado_sets import SetPlan, together
 from daskrado.jobs.report import Section, bars, statement_rows
 from daskrado.lake.scan import Lake, open_lake
@@ -59,7 +59,7 @@ class RadosJob(Job):
     name: ClassVar[str] = "rados"
     title: ClassVar[str] = "{job.dataset}: sets of rados"
 
-    sets: tuple[RadoSetChoice, ...]
+    sets: tuple[AnyRadoSet, ...]
     accept_no_privacy: bool = False
     lattice_bits: int | None = Field(default=None, ge=4, le=26)
 

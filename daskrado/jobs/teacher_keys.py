@@ -6,7 +6,8 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from daskrado.engines.answers import MAX_QUERIES, Name
+from daskrado.engines.answers import MAX_QUERIES, vote_mechanism
+from daskrado.errors import about_the_key
 from daskrado.learners.black_box import AnyBlackBox, Logistic
 from daskrado.table.yaml_file import Frozen
 
@@ -30,7 +31,7 @@ class EstimatedRefusals(Frozen):
 class AnswersConfig(Frozen):
     """How queries are answered, and how many the engine will ever take. ``engine`` numbers those of a data set."""
 
-    mechanism: Name = "gaussian"
+    mechanism: str = "gaussian"
     queries: int = Field(ge=1, le=MAX_QUERIES)
     refusals: int | EstimatedRefusals | None = None
     constants: Literal["exact", "as_published"] = "exact"
@@ -39,11 +40,13 @@ class AnswersConfig(Frozen):
 
     @model_validator(mode="after")
     def _check(self) -> AnswersConfig:
-        if (self.mechanism == "sparse_vector") != (self.refusals is not None):
+        with about_the_key():
+            counts_refusals = vote_mechanism(self.mechanism).counts_refusals
+        if counts_refusals != (self.refusals is not None):
             raise ValueError("refusals is needed by sparse_vector, and only by it")
         if isinstance(self.refusals, int) and not 1 <= self.refusals <= self.queries:
             raise ValueError(f"refusals must be between 1 and queries {self.queries}, got {self.refusals}")
-        if self.constants == "as_published" and self.mechanism != "sparse_vector":
+        if self.constants == "as_published" and not counts_refusals:
             raise ValueError(f"constants: as_published exist for sparse_vector only, not for {self.mechanism}")
         return self
 

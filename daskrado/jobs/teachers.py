@@ -20,7 +20,7 @@ from daskrado.bounds.teachers import (
     rows_per_teacher,
     theorem_refusals,
 )
-from daskrado.engines.answers import Answering, Name, Terms, answering
+from daskrado.engines.answers import Answering, Terms, answering
 from daskrado.engines.sparse_vector import MAX_INSTANCES
 from daskrado.engines.votes import NEXT_ENGINE
 from daskrado.errors import DataError, UsageError
@@ -330,6 +330,6 @@ class TeachersJob(PrivateJob):
 
 
 @lru_cache(maxsize=64)
-def _calibrated(name: Name, terms: Terms) -> Answering:
+def _calibrated(name: str, terms: Terms) -> Answering:
     """A search over compositions, for a plan, a charge and a forecast of the same job alike; it draws nothing."""
     return answering(name, terms)

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -203,10 +203,7 @@ class PythonObject(BlackBox):
         return copy.deepcopy(self.prototype)
 
 
-if TYPE_CHECKING:
-    AnyBlackBox = BlackBox
-else:
-    AnyBlackBox = one_of(BlackBox, "daskrado.learners")
+AnyBlackBox = Annotated[BlackBox, one_of("daskrado.learners")]
 
 
 def linear_weights(estimator: Any, classes: int) -> Floats | None:

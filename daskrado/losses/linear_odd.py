@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import BeforeValidator, PlainSerializer
@@ -217,10 +217,7 @@ def check_odd(content: Any) -> Any:
     return content
 
 
-if TYPE_CHECKING:
-    OddLoss = Loss
-else:
-    OddLoss = Annotated[one_of(Loss, PACKAGE), BeforeValidator(check_odd)]
+OddLoss = Annotated[Loss, one_of(PACKAGE), BeforeValidator(check_odd)]
 
 
 def make_odd_loss(content: Any) -> Loss:

@@ -20,7 +20,7 @@ from teacher_data import NAMES, Problem, load
 
 import daskrado
 from daskrado.bounds.teachers import CONFIDENCE, published_teachers
-from daskrado.engines.answers import Name, Terms, answering
+from daskrado.engines.answers import Terms, answering
 from daskrado.errors import UsageError
 from daskrado.lake.ensemble import train
 from daskrado.lake.scan import open_lake
@@ -30,7 +30,7 @@ from daskrado.learners.black_box import Logistic
 from daskrado.statistics.votes import leaders, margins
 
 ENGINES = 5  # for each cell of the grid
-MECHANISMS: tuple[Name, ...] = ("gaussian", "sparse_vector", "stability")
+MECHANISMS: tuple[str, ...] = ("gaussian", "sparse_vector", "stability")
 
 
 def say(text: str) -> None:
@@ -58,7 +58,7 @@ def affordable_refusals(terms: Terms, teachers: int) -> Terms:
     return Terms(terms.epsilon, terms.delta, terms.queries, low)
 
 
-def cell(problem: Problem, name: Name, terms: Terms, counts: np.ndarray, x: dict[str, np.ndarray]) -> dict[str, Any]:
+def cell(problem: Problem, name: str, terms: Terms, counts: np.ndarray, x: dict[str, np.ndarray]) -> dict[str, Any]:
     """Several engines on the same votes: answer, score, teach a student; means over the engines' noise."""
     row: dict[str, Any] = {
         "mechanism": name,
@@ -76,7 +76,7 @@ def cell(problem: Problem, name: Name, terms: Terms, counts: np.ndarray, x: dict
 
 
 def one_engine(
-    problem: Problem, name: Name, terms: Terms, counts: np.ndarray, x: dict[str, np.ndarray]
+    problem: Problem, name: str, terms: Terms, counts: np.ndarray, x: dict[str, np.ndarray]
 ) -> dict[str, float | None]:
     labels = answering(name, terms).release(counts)
     labels = np.concatenate([labels, np.full(len(counts) - len(labels), -2)])

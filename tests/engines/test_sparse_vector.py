@@ -18,7 +18,7 @@ from scipy import stats
 from daskrado.engines.sparse_vector import Engine, SparseVector
 from daskrado.errors import LedgerError, UsageError
 from daskrado.ledger.journal import Journal
-from daskrado.privacy.accountant import ApproximateEvent, PureEvent, compose
+from daskrado.privacy.accountant import ApproximateEvent, PureEvent, compose, total_event
 
 
 def steps(*values: int) -> np.ndarray:
@@ -165,14 +165,15 @@ def test_least_margin_is_least():
 
 def test_the_budget_is_met_by_optimal_composition_and_tight():
     plan = SparseVector.for_budget(1, "5e-7", 50)
-    total = compose(plan.events(), "5e-7")
+    instances = [PureEvent(plan.epsilon)] * plan.instances
+    total = compose(instances, "5e-7")
     assert total.method == "optimal"
     assert 0.999 < total.epsilon <= 1
     assert plan.epsilon > Fraction(1, 50)
-    assert isinstance(plan.event("5e-7"), ApproximateEvent)
+    assert isinstance(total_event(instances, "5e-7"), ApproximateEvent)
     pure = SparseVector.for_budget(1, 0, 50)
     assert pure.epsilon == pytest.approx(Fraction(1, 50), rel=1e-5)
-    assert isinstance(pure.event(0), PureEvent)
+    assert isinstance(total_event([PureEvent(pure.epsilon)] * pure.instances, 0), PureEvent)
 
 
 def test_margins_of_the_privacy_brief():
@@ -227,7 +228,7 @@ from daskrado.ledger.journal import Journal
 journal = Journal.open(pathlib.Path({str(path.parent)!r}), {{}})
 engine = sv.Engine(sv.SparseVector(Fraction(50), 5), 1000, "above", journal)
 engine.ask(np.array([0, 10**6], dtype=np.int64))
-engine._kept.answer = lambda answers: os.kill(os.getpid(), signal.SIGKILL)   # dies with answers in hand
+engine._keep = lambda answers: os.kill(os.getpid(), signal.SIGKILL)   # dies with answers in hand
 engine.ask(np.array([10**6, 10**6], dtype=np.int64))
 """
     done = subprocess.run([sys.executable, "-c", script], check=False, timeout=600)

@@ -6,7 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -135,10 +135,7 @@ def _in_range(ridge: float | None) -> float | None:
 
 
 InRange = AfterValidator(_in_range)  # of a regularisation
-if TYPE_CHECKING:
-    TrainingLoss = Loss
-else:
-    TrainingLoss = one_of(Loss, PACKAGE)
+TrainingLoss = Annotated[Loss, one_of(PACKAGE)]
 
 
 class LossLearner(IterativeLearner):
