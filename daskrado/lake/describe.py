@@ -14,7 +14,8 @@ _HEADER = """\
 # A draft Domain, made from Parquet schemas only: no row was read.
 # Replace every "..." by a public fact. A bound or a category taken from the private rows would break the guarantee.
 # Delete columns that are not features. Kinds: numeric (lower, upper, optional transform: log1p, or bins: [edges]),
-# categorical (values, other), boolean. nulls: error is the default; nulls: {fill: VALUE} adds an indicator feature.
+# date (lower, upper: dates), categorical (values, other), boolean. nulls: error is the default; nulls: {fill: VALUE}
+# adds an indicator feature.
 """
 
 
@@ -56,6 +57,8 @@ def _draft(kind: pa.DataType) -> dict[str, Any] | None:
         return {"kind": "boolean"}
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         return {"kind": "numeric", "lower": "...", "upper": "..."}
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        return {"kind": "date", "lower": "...", "upper": "..."}
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return {"kind": "categorical", "values": "..."}
     return None

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
-from daskrado.table.domain import BooleanColumn, Domain, NumericColumn, Scalar
+from daskrado.table.domain import BooleanColumn, DateColumn, Domain, NumericColumn, Scalar
 
 Reader = Callable[[str | None], tuple[pa.DataType, Any]]  # a KeyError or a ValueError for what cannot be meant
 
@@ -24,7 +25,9 @@ def folder_readers(domain: Domain, columns: Sequence[str], *, strict: bool) -> d
     label = domain.label
     readers: dict[str, Reader] = {label.column: partial(_chosen, (label.positive, label.negative), False)}
     for name, column in domain.columns.items():
-        if isinstance(column, NumericColumn):
+        if isinstance(column, DateColumn):
+            readers[name] = _moment
+        elif isinstance(column, NumericColumn):
             readers[name] = _number
         elif isinstance(column, BooleanColumn):
             readers[name] = _truth
@@ -52,6 +55,10 @@ def _number(text: str | None) -> tuple[pa.DataType, Any]:
     if value is not None and not math.isfinite(value):
         raise ValueError
     return pa.float64(), value
+
+
+def _moment(text: str | None) -> tuple[pa.DataType, Any]:
+    return pa.timestamp("us"), None if text is None else datetime.fromisoformat(text)
 
 
 def _truth(text: str | None) -> tuple[pa.DataType, Any]:

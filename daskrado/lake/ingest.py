@@ -134,7 +134,10 @@ def _add(
 def _types(
     sources: Sequence[str], form: TextFormat, layout: Layout, report: _Report, known: Mapping[str, pa.DataType]
 ) -> pa.Schema:
-    """The narrowest type of each column over all files: boolean, int64, double, else text; a known one is kept."""
+    """The narrowest type of each column over all files: boolean, int64, double, date, moment, else text.
+
+    A type that the lake has already is kept.
+    """
     names: list[str] | None = None
     guesses: dict[str, _Guess] = {}
     for source in sources:
@@ -186,7 +189,7 @@ class _Guess:
     """Narrows one column's type as its text goes by."""
 
     def __init__(self) -> None:
-        self.open = [pa.bool_(), pa.int64(), pa.float64()]
+        self.open = [pa.bool_(), pa.int64(), pa.float64(), pa.date32(), pa.timestamp("us")]
         self.seen = False
 
     @property

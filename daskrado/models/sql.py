@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from daskrado.errors import UsageError
-from daskrado.table.domain import BooleanColumn, CategoricalColumn, Column, Domain, NumericColumn, Scalar
+from daskrado.table.domain import BooleanColumn, CategoricalColumn, Column, DateColumn, Domain, NumericColumn, Scalar
 
 
 def select_margins(domain: Domain, weights: Sequence[float], table: str, keep: Sequence[str]) -> str:
@@ -65,16 +65,24 @@ def _check_names(domain: Domain, keep: Sequence[str]) -> None:
             )
 
 
+def _stored(name: str, column: Column) -> str:
+    """A column as a number, a text or a truth: a date is days since 1970."""
+    quoted = _name(name)
+    return (
+        f"(EXTRACT(EPOCH FROM CAST({quoted} AS TIMESTAMP)) / 86400.0)" if isinstance(column, DateColumn) else quoted
+    )
+
+
 def _value(name: str, column: Column) -> str:
     if column.fill is None:
-        return _name(name)
+        return _stored(name, column)
     fill = _number(float(column.fill)) if isinstance(column, NumericColumn) else _literal(column.fill)
-    return f"CASE WHEN {_there(name, column)} THEN {_name(name)} ELSE {fill} END"
+    return f"CASE WHEN {_there(name, column)} THEN {_stored(name, column)} ELSE {fill} END"
 
 
 def _there(name: str, column: Column) -> str:
     """Whether a column has a value: a number that is not finite is none, and only of a finite x is x - x = 0."""
-    quoted = _name(name)
+    quoted = _stored(name, column)
     return f"{quoted} - {quoted} = 0" if isinstance(column, NumericColumn) else f"{quoted} IS NOT NULL"
 
 

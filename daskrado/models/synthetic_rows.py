@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from daskrado.statistics.universe import Axis, Universe
-from daskrado.table.domain import BooleanColumn, CategoricalColumn, Domain, NumericColumn
+from daskrado.table.domain import BooleanColumn, CategoricalColumn, DateColumn, Domain, NumericColumn
 
 
 def synthetic_rows(domain: Domain, universe: Universe, histogram: Any, rows: int, seed: int) -> pa.Table:
@@ -40,7 +40,8 @@ def _column(domain: Domain, axis: Axis, code: Any, generator: np.random.Generato
     assert isinstance(column, NumericColumn)
     assert column.bins is not None
     edges = np.array([column.lower, *column.bins, column.upper])
-    return pa.array(generator.uniform(edges[code], edges[code + 1]))
+    drawn = generator.uniform(edges[code], edges[code + 1])
+    return pa.array(np.floor(drawn).astype("datetime64[D]")) if isinstance(column, DateColumn) else pa.array(drawn)
 
 
 def _unused(values: list[Any]) -> Any:

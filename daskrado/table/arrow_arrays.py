@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from daskrado.table.domain import Scalar
 
+_DAY = 86_400e6  # microseconds
+
 
 def as_table(source: Any) -> pa.Table | None:
     """A frame that speaks Arrow's C stream (Polars, DuckDB, Arrow's own), or an Arrow dataset; None for others.
@@ -46,6 +48,14 @@ def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _text(data: Any) -> Any:
     return data.cast(pa.string()) if pa.types.is_string_view(data.type) else data
+
+
+def in_days(data: pa.Array) -> pa.Array:
+    """Dates and moments as days since 1970."""
+    if pa.types.is_date32(data.type):
+        return data.cast(pa.int32()).cast(pa.float64())
+    moments = data.cast(pa.timestamp("us", getattr(data.type, "tz", None))).cast(pa.int64())
+    return pc.divide(moments.cast(pa.float64(), safe=False), _DAY)
 
 
 def to_numpy(data: pa.Array) -> NDArray[Any]:

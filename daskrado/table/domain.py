@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import itertools
 import math
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     Field,
@@ -20,6 +21,7 @@ from pydantic import (
 from daskrado.table.yaml_file import Frozen, canonical_digest, parse, read_yaml
 
 Scalar = StrictBool | int | float | str
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LARGEST = 1e100  # bounds beyond this, or narrower than a billionth of their size, cannot be scaled safely
 
 
@@ -74,6 +76,49 @@ class NumericColumn(_Column):
         return [f"{name}[{low:.12g},{high:.12g})" for low, high in itertools.pairwise(edges)]
 
 
+def _days(value: Any) -> Any:
+    """A date or a moment, also as text, as days since 1970; anything else as it is."""
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            return value
+    if isinstance(value, datetime):
+        moment = value.astimezone(UTC) if value.tzinfo is not None else value.replace(tzinfo=UTC)
+        return (moment - _EPOCH) / timedelta(days=1)
+    return (value - _EPOCH.date()).days if isinstance(value, date) else value
+
+
+class DateColumn(NumericColumn):
+    """A date or a moment between public bounds: the number of days since 1970, and a number in every other way."""
+
+    kind: Literal["date"]  # type: ignore[assignment]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _in_days(cls, content: Any) -> Any:
+        if not isinstance(content, dict):
+            return content
+        found = {key: _days(value) if key in ("lower", "upper") else value for key, value in content.items()}
+        if isinstance(found.get("bins"), list | tuple):
+            found["bins"] = [_days(edge) for edge in found["bins"]]
+        if isinstance(found.get("nulls"), dict):
+            found["nulls"] = {key: _days(value) for key, value in found["nulls"].items()}
+        return found
+
+    def feature_names(self, name: str) -> list[str]:
+        """Names of the encoded features, excluding the null indicator."""
+        if self.bins is None:
+            return [name]
+        edges = [_shown_day(edge) for edge in (self.lower, *self.bins, self.upper)]
+        return [f"{name}[{low},{high})" for low, high in itertools.pairwise(edges)]
+
+
+def _shown_day(days: float) -> str:
+    moment = _EPOCH + timedelta(days=days)
+    return moment.date().isoformat() if days == int(days) else moment.replace(tzinfo=None).isoformat()
+
+
 class CategoricalColumn(_Column):
     """One-hot over declared values; anything else falls in the "other" bucket, or is an error without one."""
 
@@ -122,7 +167,7 @@ class BooleanColumn(_Column):
         return [name]
 
 
-Column = Annotated[NumericColumn | CategoricalColumn | BooleanColumn, Field(discriminator="kind")]
+Column = Annotated[NumericColumn | DateColumn | CategoricalColumn | BooleanColumn, Field(discriminator="kind")]
 
 
 class Label(Frozen):

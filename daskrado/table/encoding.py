@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from daskrado.table.arrow_arrays import plain, to_numpy, value_set, with_minus_one
-from daskrado.table.domain import BooleanColumn, CategoricalColumn, Domain, NumericColumn, Scalar
+from daskrado.table.arrow_arrays import in_days, plain, to_numpy, value_set, with_minus_one
+from daskrado.table.domain import BooleanColumn, CategoricalColumn, DateColumn, Domain, NumericColumn, Scalar
 from daskrado.table.encoded_table import EncodedTable
 
 
@@ -41,6 +41,11 @@ def type_problem(domain: Domain, name: str, kind: pa.DataType) -> str | None:
             None if value_set(values, kind) is not None else f"is {kind}, but the Domain's label values are {values}"
         )
     column = domain.columns[name]
+    if isinstance(column, DateColumn) or pa.types.is_temporal(kind):
+        if not isinstance(column, DateColumn):
+            return f"is {kind}, but the Domain says {column.kind}; say kind: date, with dates as bounds"
+        ok = pa.types.is_date(kind) or pa.types.is_timestamp(kind)
+        return None if ok else f"is {kind}, but the Domain says date"
     if isinstance(column, NumericColumn):
         ok = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
         return None if ok else f"is {kind}, but the Domain says numeric"
@@ -116,6 +121,8 @@ def _truths(column: BooleanColumn, data: pa.Array) -> NDArray[np.bool_]:
 def _numeric(out: EncodedTable, name: str, column: NumericColumn, data: pa.Array) -> None:
     if pa.types.is_decimal(data.type):
         data = data.cast(pa.float64())
+    elif pa.types.is_temporal(data.type):
+        data = in_days(data)
     if data.null_count:
         values = np.full(out.length, float(column.fill or 0.0))
         if not _all_null(data):
