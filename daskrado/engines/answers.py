@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
@@ -22,13 +21,15 @@ from daskrado.privacy.accountant import (
     ApproximateEvent,
     Event,
     PureEvent,
+    SeveralEvents,
     ZcdpEvent,
     compose,
     exact_delta,
     exact_epsilon,
+    within,
     zcdp_rho,
 )
-from daskrado.privacy.composition import Parts, basic, concentrated, optimal
+from daskrado.privacy.composition import Parts, basic, concentrated
 from daskrado.privacy.noise import discrete_gaussian, discrete_laplace
 from daskrado.privacy.vote_laws import gaussian_above, laplace_above, least
 from daskrado.registry import kinds
@@ -80,11 +81,7 @@ class Answering(ABC):
             raise UsageError(f"constants: as_published exist for sparse_vector only, not for {self.name}")
         self.terms = terms
         self._journal = journal  # of what it has to remember between sessions
-
-    @property
-    def event(self) -> Event:
-        """What all answers of the engine cost together."""
-        return ApproximateEvent(self.terms.epsilon, self.terms.delta)
+        self.event: Event = ApproximateEvent(terms.epsilon, terms.delta)  # what all answers cost together
 
     @abstractmethod
     def chance(self, margin: int) -> float:
@@ -143,12 +140,18 @@ class Stability(Answering):
         delta_0 = Fraction(exact_delta(terms.delta), 2 * terms.queries)
         target, delta = exact_epsilon(terms.epsilon), exact_delta(terms.delta)
 
+        def events(one: Fraction) -> Event:
+            return SeveralEvents([(ApproximateEvent(one, delta_0), terms.queries)])
+
         def fits(one: Fraction) -> bool:
-            parts = Parts(Counter({(one, delta_0): terms.queries}), 0.0)
-            best = optimal if terms.queries <= _MANY else concentrated  # the optimum costs a sum over all queries
-            return any(theorem(parts, delta).epsilon <= target for theorem in (basic, best))
+            if terms.queries <= _MANY:
+                return within([events(one)], target, delta)
+            parts = Parts.of([events(one)])  # the optimum costs a sum over all queries
+            return any(theorem(parts, delta).epsilon <= target for theorem in (basic, concentrated))
 
         self.epsilon_0 = largest_fraction(fits, target)
+        if terms.queries <= _MANY:
+            self.event = events(self.epsilon_0)
         self.scale = math.nextafter(float(1 / self.epsilon_0), math.inf)
         level = float(delta_0) * (1 - 1e-9)
         threshold = least(lambda w: laplace_above(self.scale, w) <= level)
@@ -203,6 +206,9 @@ class SparseVotes(Answering):
             self.plan = SparseVector.for_budget(terms.epsilon, half, terms.refusals)
             self.threshold = self.plan.least_margin(float(half) * (1 - 1e-9) / terms.refusals)
         self.accountant = f"optimal composition of {self.plan.instances} sparse-vector instances"
+        instance = PureEvent(self.plan.epsilon)
+        leaky = ApproximateEvent(self.plan.epsilon, half)  # one of them pays for the labels that slip
+        self.event = SeveralEvents.of([leaky, *[instance] * (self.plan.instances - 1)])
         self._open: Engine | None = None
 
     def chance(self, margin: int) -> float:
@@ -263,11 +269,8 @@ class GaussianVotes(Answering):
         super().__init__(terms, journal)
         self.accountant = f"zCDP of {terms.queries} queries"
         self.rho = zcdp_rho(terms.epsilon, terms.delta)
+        self.event = ZcdpEvent(self.rho)
         self.scale = 2 * terms.changed * math.sqrt(terms.queries / (2 * self.rho)) * (1 + 1e-12)
-
-    @property
-    def event(self) -> Event:
-        return ZcdpEvent(self.rho)
 
     def chance(self, margin: int) -> float:
         """P(noise > -margin): the leading of two classes is answered."""

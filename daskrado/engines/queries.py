@@ -18,10 +18,10 @@ from daskrado.ledger.lines import Closable
 from daskrado.privacy.accountant import (
     Event,
     PureEvent,
+    SeveralEvents,
     decimal_text,
     exact_delta,
     exact_epsilon,
-    total_event,
     within,
 )
 from daskrado.privacy.noise import discrete_laplace, laplace_variance
@@ -113,7 +113,7 @@ class Calibration:
     @property
     def event(self) -> Event:
         """The whole engine as one event for the ledger."""
-        return total_event(self.events, self.plan.delta)
+        return SeveralEvents.of(self.events)
 
     @property
     def answer_std(self) -> float:

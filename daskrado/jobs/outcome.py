@@ -12,7 +12,7 @@ from daskrado.jobs.report import Section
 from daskrado.ledger.account import Account
 from daskrado.ledger.ledger import Grant
 from daskrado.models.linear import LinearModel
-from daskrado.privacy.accountant import Event, compose, total_event
+from daskrado.privacy.accountant import Event, SeveralEvents, compose
 from daskrado.privacy.mechanisms import OneShot, Target, default_mechanism, mechanism
 from daskrado.privacy.protect import Private
 from daskrado.privacy.relations import Relation
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from daskrado.jobs.run import Run
 
 Line = tuple[str, str]
-_ROUNDING = Fraction(1, 10**8)  # several events are charged as one, whose epsilon is rounded up to nine decimals
+_ROUNDING = Fraction(1, 10**8)  # of a calibration, and of an epsilon that is kept as a float
 
 
 def calibrated(
@@ -81,7 +81,7 @@ class Charge:
             assumptions=assumptions,
             accountant=accountant,
         )
-        event = total_event(events, private.budget.delta) if isinstance(events, Sequence) else events
+        event = SeveralEvents.of(events) if isinstance(events, Sequence) else events
         return cls(role, event, statement, room)
 
     @classmethod

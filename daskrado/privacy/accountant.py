@@ -40,6 +40,7 @@ from daskrado.privacy.events import (
     Event,
     GaussianEvent,
     PureEvent,
+    SeveralEvents,
     ZcdpEvent,
     decimal_text,
     event_from_json,
@@ -59,6 +60,7 @@ __all__ = [
     "Event",
     "GaussianEvent",
     "PureEvent",
+    "SeveralEvents",
     "ZcdpEvent",
     "affordable",
     "compose",
@@ -76,7 +78,6 @@ __all__ = [
     "group_event",
     "largest_pure",
     "rounding_gap",
-    "total_event",
     "zcdp_epsilon",
     "zcdp_rho",
 ]
@@ -104,17 +105,6 @@ def compose(events: Iterable[Event], delta: Amount) -> Composition:
     return best if best.epsilon * _WORTH < plain.epsilon else plain
 
 
-def total_event(events: Sequence[Event], delta: Amount) -> Event:
-    """All events as one at ``delta``, for a ledger: pure where the plain sum of pure events is best."""
-    total = compose(events, delta)
-    if isinstance(total.epsilon, Fraction) and not any(isinstance(event, ApproximateEvent) for event in events):
-        return PureEvent(total.epsilon)
-    if total.epsilon == math.inf:
-        raise UsageError(f"these events have no finite epsilon at delta {delta!s}")
-    # Nine decimals, rounded up: a number that people can read, and that a ledger can print back.
-    return ApproximateEvent(Fraction(max(1, math.ceil(Fraction(total.epsilon) * 10**9)), 10**9), total.delta)
-
-
 def compose_all(events: Iterable[Event], delta: Amount) -> list[Composition]:
     """What each theorem gives, infinite where it does not apply; the accountant reports the smallest."""
     parts, level = Parts.of(events), _level(delta)
@@ -128,15 +118,11 @@ def affordable(events: Iterable[Event], epsilon: Amount, delta: Amount) -> bool:
 
 
 def within(events: Sequence[Event], epsilon: Amount, delta: Amount) -> bool:
-    """Whether :func:`total_event`, which is what a ledger is charged and a manifest says, stays within ``epsilon``.
+    """Whether :func:`compose`, which is what a statement says, stays within ``epsilon``.
 
     Stricter than :func:`affordable`: where nothing saves 0.1 %, the plain sum is reported and must fit by itself.
     """
-    if not affordable(events, epsilon, delta):
-        return False
-    total = total_event(events, delta)
-    assert isinstance(total, PureEvent | ApproximateEvent)
-    return total.epsilon <= exact(epsilon, "epsilon")
+    return affordable(events, epsilon, delta) and compose(events, delta).epsilon <= exact(epsilon, "epsilon")
 
 
 def largest_pure(events: Iterable[Event], epsilon: Amount, delta: Amount) -> Fraction:

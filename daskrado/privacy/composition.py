@@ -15,7 +15,17 @@ from typing import TYPE_CHECKING
 
 from daskrado.errors import UsageError
 from daskrado.privacy.curves import gaussian_epsilon, gaussian_slack, round_down, round_up, zcdp_epsilon
-from daskrado.privacy.events import MAX_EPSILON, ApproximateEvent, Event, GaussianEvent, PureEvent, ZcdpEvent
+from daskrado.privacy.events import (
+    MAX_EPSILON,
+    ApproximateEvent,
+    Event,
+    GaussianEvent,
+    PureEvent,
+    SeveralEvents,
+    SingleEvent,
+    ZcdpEvent,
+    each,
+)
 from daskrado.privacy.repeated_losses import repeated_losses
 from daskrado.privacy.total_loss import (
     Losses,
@@ -64,16 +74,16 @@ class Parts:
         """Count equal events together."""
         bounded: Counter[tuple[Fraction, Fraction]] = Counter()
         rhos, mus = [], []
-        for event in events:
+        for event, times in (part for some in events for part in each(some)):
             match event:
                 case PureEvent():
-                    bounded[event.epsilon, Fraction(0)] += 1
+                    bounded[event.epsilon, Fraction(0)] += times
                 case ApproximateEvent():
-                    bounded[event.epsilon, event.delta] += 1
+                    bounded[event.epsilon, event.delta] += times
                 case ZcdpEvent():
-                    rhos.append(event.rho)
+                    rhos.append(event.rho * times * (_ROUND_UP if times > 1 else 1))
                 case GaussianEvent():
-                    mus.append(event.mu)
+                    mus.extend([event.mu] * times)
                 case _:  # what nobody can account for is no event
                     raise UsageError(f"{type(event).__name__} is no privacy event that can be accounted for")
         return cls(bounded, math.fsum(rhos), tuple(mus))
@@ -280,6 +290,10 @@ def group_event(event: Event, size: int) -> Event:
     """
     if not (isinstance(size, int) and 1 <= size <= 10_000):
         raise UsageError(f"a group has between 1 and 10000 rows, got {size!r}")
+    return SeveralEvents.of(SeveralEvents([(_grown(one, size), times)]) for one, times in each(event))
+
+
+def _grown(event: SingleEvent, size: int) -> SingleEvent:
     match event:
         case PureEvent():
             return PureEvent(event.epsilon * size)

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING
 
 from daskrado.errors import UsageError
 from daskrado.privacy.curves import zcdp_epsilon
-from daskrado.privacy.events import MAX_EPSILON, ApproximateEvent, Event, GaussianEvent, PureEvent, ZcdpEvent
+from daskrado.privacy.events import (
+    MAX_EPSILON,
+    ApproximateEvent,
+    Event,
+    GaussianEvent,
+    PureEvent,
+    SeveralEvents,
+    ZcdpEvent,
+)
 from daskrado.privacy.total_loss import zcdp_curve
 
 if TYPE_CHECKING:
@@ -45,6 +53,11 @@ class Cost:
         both = None if self.epsilon is None or other.epsilon is None else self.epsilon + other.epsilon
         return Cost(both, self.mu2 + other.mu2, self.delta + other.delta, self.draws + other.draws)
 
+    def times(self, number: int) -> Cost:
+        """The cost of so many."""
+        epsilon = None if self.epsilon is None else number * self.epsilon
+        return Cost(epsilon, number * self.mu2, number * self.delta, number * self.draws)
+
     @property
     def mu2_steps(self) -> int:
         """``mu2`` as a whole number of steps of 1e-18."""
@@ -63,8 +76,11 @@ def cost_of(event: Event) -> Cost:
     - (epsilon, delta): the same, but for a leak of chance delta (Kairouz, Oh and Viswanath 2015).
     - Gaussian: mu itself, and one draw, as discrete noise is only close to normal (``curves.rounding_gap``).
     - zCDP: :func:`zcdp_mu` and the delta 1e-12.
+    - several: the sum; the filter's proof takes them one by one.
     """
     match event:
+        case SeveralEvents():
+            return sum((cost_of(part).times(times) for part, times in event.parts), Cost())
         case PureEvent():
             return Cost(event.epsilon, _squared(pure_mu(float(event.epsilon))))
         case ApproximateEvent():

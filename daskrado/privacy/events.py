@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
+from typing import Any
 
 from daskrado.errors import UsageError
 
@@ -17,6 +19,7 @@ MAX_EPSILON = Fraction(50)
 MIN_DELTA = Fraction(1, 10**300)  # smaller ones leave floating point
 MAX_DELTA = Fraction(1, 10)
 MIN_MU = Fraction(1, 10**100)  # the square of a smaller one may count as nothing
+MAX_TIMES = 10**9  # that one grant repeats an event
 MAX_RHO = MAX_EPSILON**2 / 2  # what the largest pure event costs in zCDP
 
 
@@ -156,12 +159,63 @@ class GaussianEvent:
         return f"mu {self.mu:g} (Gaussian)"
 
 
-Event = PureEvent | ApproximateEvent | ZcdpEvent | GaussianEvent
+SingleEvent = PureEvent | ApproximateEvent | ZcdpEvent | GaussianEvent
 
 
-def event_to_json(event: Event) -> dict[str, str]:
+@dataclass(frozen=True, init=False, slots=True)
+class SeveralEvents:
+    """Events that one grant pays for together, each with how often it happens, in any order and adaptively.
+
+    A single (epsilon, delta) for all of them would forget how they compose with what comes later.
+
+    >>> str(SeveralEvents.of([PureEvent(0.1), PureEvent(0.2), PureEvent(0.1)]))
+    'epsilon 0.1 x 2 and epsilon 0.2'
+    """
+
+    parts: tuple[tuple[SingleEvent, int], ...]
+
+    def __init__(self, parts: Iterable[tuple[SingleEvent, int]]) -> None:
+        known = tuple(parts)
+        if not known or any(not (isinstance(times, int) and 1 <= times <= MAX_TIMES) for _, times in known):
+            raise UsageError(f"an event happens between 1 and {MAX_TIMES:,} times, got {known!r}")
+        if len({event for event, _ in known}) < len(known) or any(isinstance(e, SeveralEvents) for e, _ in known):
+            raise UsageError(f"the parts of several events are single events, each named once, got {known!r}")
+        object.__setattr__(self, "parts", known)
+
+    @classmethod
+    def of(cls, events: Iterable[Event]) -> Event:
+        """All events as one; a single one as it is."""
+        counts: Counter[SingleEvent] = Counter()
+        for event in events:
+            for part, times in each(event):
+                counts[part] += times
+        parts = tuple(counts.items())
+        return parts[0][0] if len(parts) == 1 and parts[0][1] == 1 else cls(parts)
+
+    def __str__(self) -> str:
+        return " and ".join(f"{event}{f' x {times:,}' if times > 1 else ''}" for event, times in self.parts)
+
+
+Event = SingleEvent | SeveralEvents
+
+
+def each(event: Event) -> tuple[tuple[SingleEvent, int], ...]:
+    """The single events of an event, with how often each happens."""
+    return event.parts if isinstance(event, SeveralEvents) else ((event, 1),)
+
+
+def own_delta(events: Iterable[Event]) -> Fraction:
+    """The sum of the deltas that events have of their own."""
+    parts = [part for event in events for part in each(event)]
+    return sum((one.delta * times for one, times in parts if isinstance(one, ApproximateEvent)), Fraction(0))
+
+
+def event_to_json(event: Event) -> dict[str, Any]:
     """The event as plain JSON: an explicit kind, and numbers as exact text."""
     match event:
+        case SeveralEvents():
+            parts = [{"times": str(times), "event": event_to_json(part)} for part, times in event.parts]
+            return {"kind": "several", "events": parts}
         case PureEvent():
             return {"kind": "pure", "epsilon": decimal_text(event.epsilon)}
         case ApproximateEvent():
@@ -181,6 +235,8 @@ def event_from_json(value: object) -> Event:
         raise UsageError(f"a privacy event must be an object with a kind, got {value!r}")
     fields = dict(value)
     kind = fields.pop("kind", None)
+    if kind == "several" and set(fields) == {"events"} and isinstance(fields["events"], list):
+        return SeveralEvents(map(_repeated, fields["events"]))
     expected = {"pure": {"epsilon"}, "approximate": {"epsilon", "delta"}, "zcdp": {"rho"}, "gaussian": {"mu"}}
     if not isinstance(kind, str) or kind not in expected:
         raise UsageError(f"unknown kind of privacy event {kind!r}; known: {', '.join(expected)}")
@@ -191,3 +247,12 @@ def event_from_json(value: object) -> Event:
     if kind == "approximate":
         return ApproximateEvent(fields["epsilon"], fields["delta"])
     return ZcdpEvent(fields["rho"]) if kind == "zcdp" else GaussianEvent(fields["mu"])
+
+
+def _repeated(value: object) -> tuple[SingleEvent, int]:
+    if not (isinstance(value, Mapping) and set(value) == {"times", "event"}):
+        raise UsageError(f"one of several events has the fields ['event', 'times'], got {value!r}")
+    event, times = event_from_json(value["event"]), exact(value["times"], "times")
+    if isinstance(event, SeveralEvents) or times.denominator != 1:
+        raise UsageError(f"one of several events is a single event and a whole number of times, got {value!r}")
+    return event, int(times)

@@ -203,7 +203,11 @@ class GaussianFilter(Filter):
     def to_json(self) -> dict[str, str]:
         """Everything that was fixed with the limit."""
         fields = {"epsilon": self.epsilon, "delta": self.delta, "own_deltas": self.own_deltas, "mu": self.mu}
-        return {"rule": "gaussian", "draws": str(self.draws), **{k: decimal_text(v) for k, v in fields.items()}}
+        return {
+            "rule": "gaussian filter",
+            "draws": str(self.draws),
+            **{k: decimal_text(v) for k, v in fields.items()},
+        }
 
 
 def filter_for(epsilon: Amount, delta: Amount, own_deltas: Amount | None = None) -> Filter:
@@ -239,12 +243,12 @@ def filter_from_json(value: object) -> Filter:
     rule = fields.pop("rule", None)
     if rule == "pure sums" and set(fields) == {"epsilon"}:
         return PureSums(exact_epsilon(fields["epsilon"]))
-    if rule == "gaussian" and set(fields) == {"epsilon", "delta", "own_deltas", "draws", "mu"}:
+    if rule == "gaussian filter" and set(fields) == {"epsilon", "delta", "own_deltas", "draws", "mu"}:
         epsilon, delta = exact_epsilon(fields["epsilon"]), exact_delta(fields["delta"])
         draws = exact(fields["draws"], "draws")
         if draws.denominator == 1:
             return GaussianFilter(epsilon, delta, exact(fields["own_deltas"]), int(draws), exact(fields["mu"]))
-    raise UsageError(f"a filter is 'pure sums' or 'gaussian' with its numbers, got {value!r}")
+    raise UsageError(f"a filter is 'pure sums' or 'gaussian filter' with its numbers, got {value!r}")
 
 
 def _largest_mu(epsilon: Fraction, delta: Fraction, draws: int) -> Fraction:

@@ -9,7 +9,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from daskrado.privacy.accountant import ApproximateEvent, Event, compose, exact
+from daskrado.privacy.accountant import Event, compose, exact
+from daskrado.privacy.events import own_delta
 from daskrado.privacy.protect import Budget, Protect
 from daskrado.privacy.relations import Relation
 
@@ -141,7 +142,7 @@ class PrivacyStatement(BaseModel):
                 f"{cost} costs epsilon {float(total.epsilon):g} at delta {asked.delta:g}, which is more than the "
                 f"epsilon {asked.epsilon:g} that was asked for"
             )
-        own = sum((event.delta for event in charged if isinstance(event, ApproximateEvent)), Fraction(0))
+        own = own_delta(charged)
         return cls(
             private=True,
             relation=protect.relation,

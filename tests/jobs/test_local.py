@@ -29,6 +29,7 @@ from daskrado.lake.report_columns import ColumnSums
 from daskrado.lake.tally import tally
 from daskrado.ledger.ledger import Ledger
 from daskrado.models.linear import LinearModel
+from daskrado.privacy.accountant import compose
 from daskrado.privacy.local_numbers import LocalEdges
 from daskrado.table.domain import Domain, Kernel
 from daskrado.table.yaml_file import parse
@@ -88,7 +89,11 @@ def test_a_survey_is_charged_and_estimates_cover_the_truth(clinic: Clinic, tmp_p
     (budget,) = encoded.budget
     assert budget["spent_epsilon"] == 6
     (entry,) = Ledger.open(own_ledger).entries("clinic")
-    assert (entry.state, str(entry.relation), float(entry.event.epsilon)) == ("spent", "replace_one", 6.0)
+    assert (entry.state, str(entry.relation), float(compose([entry.event], 0).epsilon)) == (
+        "spent",
+        "replace_one",
+        6.0,
+    )
     columns = set(pq.read_schema(tmp_path / "r" / "part-00000.parquet").names)
     assert "bmi" not in columns  # what is not randomised is not reported
     assert "patient_id" not in columns
@@ -201,7 +206,7 @@ def test_files_that_cannot_be_read_are_found_before_anything_is_spent(
 def test_several_rows_of_one_person_cost_more(clinic: Clinic) -> None:
     who = {"relation": "label_flip", "unit": "one patient", "rows_per_unit": 3}
     made = pipeline(clinic, **LABELS | {"protect": who, "budget": {"epsilon": 6.0}})
-    assert float(made.charges()[0].event.epsilon) == 6.0  # type: ignore[union-attr]
+    assert float(compose([made.charges()[0].event], 0).epsilon) == 6.0
     with pytest.raises(UsageError, match="more than the budget"):
         pipeline(clinic, **LABELS | {"protect": who})
 

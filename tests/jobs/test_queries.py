@@ -22,6 +22,7 @@ from daskrado.jobs.show import plan_lines
 from daskrado.lake.collect import collect
 from daskrado.lake.scan import open_lake
 from daskrado.ledger.ledger import Ledger
+from daskrado.privacy.accountant import compose
 from daskrado.statistics.counts import Histogram
 from daskrado.statistics.universe import Universe
 from daskrado.table.domain import Domain, Kernel
@@ -119,8 +120,8 @@ def test_adaptive_queries_from_python_and_the_budget_refuses_a_second_engine(
         first = engine.ask({"smoker": True})
         second = engine.ask({"smoker": True, "ward": "surgery"} if first.fraction > 0.1 else {"ward": "surgery"})
         assert second.count <= engine.rows
-        spent = Ledger.open(own_ledger).spent(made.dataset, made.protect.relation).epsilon
-        assert float(spent) == pytest.approx(2.0, abs=1e-3)
+        (entry,) = Ledger.open(own_ledger).entries(made.dataset)
+        assert float(compose([entry.event], made.asked.budget.delta).epsilon) == pytest.approx(2.0, abs=1e-3)
     with pytest.raises(BudgetError, match="does not cover"), open_queries(made):
         pass
     with pytest.raises(UsageError, match="closed"):

@@ -9,7 +9,18 @@ import mpmath
 import pytest
 
 from daskrado.errors import UsageError
-from daskrado.privacy.accountant import ApproximateEvent, GaussianEvent, PureEvent, ZcdpEvent, gaussian_mu
+from daskrado.privacy.accountant import (
+    ApproximateEvent,
+    GaussianEvent,
+    PureEvent,
+    SeveralEvents,
+    ZcdpEvent,
+    compose,
+    event_from_json,
+    event_to_json,
+    gaussian_mu,
+    group_event,
+)
 from daskrado.privacy.costs import MU2_STEP, Cost, cost_of, pure_epsilon, pure_mu, zcdp_mu
 from daskrado.privacy.filter import Filter, GaussianFilter, PureSums, filter_for, filter_from_json
 
@@ -190,3 +201,37 @@ def test_every_rule_is_an_immutable_value() -> None:
     for rule in (filter_for(1, 0), filter_for(1, 1e-6)):
         assert isinstance(rule, Filter)
         assert hash(rule) == hash(filter_from_json(rule.to_json()))
+
+
+def test_several_events_cost_what_they_cost_one_by_one_and_survive_json() -> None:
+    parts = [PureEvent(0.1)] * 3 + [
+        ApproximateEvent(0.2, 1e-7),
+        GaussianEvent(0.5),
+        GaussianEvent(0.5),
+        ZcdpEvent(0.01),
+    ]
+    together = SeveralEvents.of(parts)
+    assert isinstance(together, SeveralEvents)
+    assert cost_of(together) == sum(map(cost_of, parts), Cost())
+    assert cost_of(together).draws == 2
+    assert event_from_json(event_to_json(together)) == together
+    assert compose([together], 1e-6).epsilon == pytest.approx(float(compose(parts, 1e-6).epsilon), rel=1e-9)
+    assert SeveralEvents.of([PureEvent(1)]) == PureEvent(1)
+    assert SeveralEvents.of([together, together]) == SeveralEvents.of([*parts, *parts])
+    assert cost_of(group_event(together, 2)) == sum((cost_of(group_event(one, 2)) for one in parts), Cost())
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        {"kind": "several", "events": []},
+        {"kind": "several", "events": [{"times": "0", "event": {"kind": "pure", "epsilon": "1"}}]},
+        {"kind": "several", "events": [{"times": "1/2", "event": {"kind": "pure", "epsilon": "1"}}]},
+        {"kind": "several", "events": [{"times": "1"}]},
+        {"kind": "several", "events": [{"times": "2", "event": {"kind": "several", "events": []}}]},
+        {"kind": "several", "events": [{"times": "1", "event": {"kind": "pure", "epsilon": "1"}}] * 2},
+    ],
+)
+def test_several_events_that_are_none_are_refused(stored: object) -> None:
+    with pytest.raises(UsageError):
+        event_from_json(stored)
