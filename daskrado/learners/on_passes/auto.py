@@ -62,5 +62,4 @@ class Auto(IterativeLearner):
 
     def learn(self, session: Session, facts: PublicFacts) -> Learned:
         learner = self.chosen(facts)
-        learned = learner.learn(session, facts)
-        return Learned(learned.weights, {"chosen": learner.name} | learned.details, learned.noise_std)
+        return learner.learn(session, facts).chosen_as(learner.name)

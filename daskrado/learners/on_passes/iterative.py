@@ -6,6 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 import numpy as np
@@ -57,6 +58,10 @@ class Learned:
     details: dict[str, Any]
     noise_std: dict[str, float] = field(default_factory=dict)
 
+    def chosen_as(self, learner: str, **details: Any) -> Learned:
+        """The same weights, with the facts on how their learner was chosen before its own."""
+        return replace(self, details={"chosen": learner, **details} | self.details)
+
 
 @dataclass(frozen=True)
 class Session:
@@ -73,7 +78,7 @@ class Session:
     journal: Draws | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "spend", _once(self.spend))
+        object.__setattr__(self, "spend", cache(self.spend))  # once, though a failed call may be repeated
 
     def draw(self, gather: Callable[[], T], perturb: Callable[[T], Vector]) -> Vector:
         """Read with ``gather``, spend, then draw noise with ``perturb``; or what was drawn here and kept."""
@@ -87,17 +92,6 @@ class Session:
     def choose_in_public(self, choose: Callable[[], Vector]) -> Vector:
         """A choice by public randomness, which costs nothing but must be the same in a resumed run."""
         return choose() if self.journal is None else self.journal(False, choose, lambda chosen: chosen)
-
-
-def _once(spend: Callable[[], None]) -> Callable[[], None]:
-    done: list[bool] = []
-
-    def first() -> None:
-        if not done:
-            spend()
-            done.append(True)
-
-    return first
 
 
 class IterativeLearner(Learner):

@@ -6,7 +6,7 @@ Neighbouring bins of a column learn from each other, unless one stands out; numb
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,9 @@ def follower(domain: Domain, *, neighbours: bool = True, growth: float = 1.0) ->
     Those are moved by sign(v) (|v| - OWN_DEVIATIONS s)_+ as well, which is near nothing where there is only noise.
     """
     smooth = smoother(domain, neighbours=neighbours, growth=growth)
-    bins = _bins(domain) if neighbours else np.zeros(domain.width, dtype=bool)
+    bins = np.zeros(domain.width, dtype=bool)
+    for places, binned in _numbers(domain):
+        bins[places] = binned and neighbours
 
     def follow(vector: Vector, deviation: float) -> Vector:
         beyond = np.maximum(np.abs(vector) - OWN_DEVIATIONS * deviation, 0)
@@ -58,18 +60,16 @@ def smoother(domain: Domain, *, neighbours: bool = True, growth: float = 1.0) ->
     diagonal, adjacent, pace = np.ones(domain.width), np.zeros(domain.width), np.full(domain.width, 1 / growth)
     if domain.kernel is not None:
         pace[: domain.width - bool(domain.intercept)] = 1.0
-    start = 0
-    for name, column in domain.columns.items() if domain.kernel is None else ():
-        size = len(column.feature_names(name))
-        if isinstance(column, NumericColumn) and column.bins is None:
-            pace[start : start + size] = 1.0
-        elif isinstance(column, NumericColumn) and neighbours:
-            near = math.exp(-SHARE / size)
-            diagonal[start : start + size] = (1 + near**2) / (1 - near**2)
-            diagonal[[start, start + size - 1]] = 1 / (1 - near**2)
-            adjacent[start : start + size - 1] = -near / (1 - near**2)
-            pace[start : start + size] *= NEIGHBOUR_SHARE
-        start += size + (column.fill is not None)
+    for places, binned in _numbers(domain):
+        if not binned:
+            pace[places] = 1.0
+        elif neighbours:
+            first, last = places.start, places.stop - 1
+            near = math.exp(-SHARE / (places.stop - first))
+            diagonal[places] = (1 + near**2) / (1 - near**2)
+            diagonal[[first, last]] = 1 / (1 - near**2)
+            adjacent[first:last] = -near / (1 - near**2)
+            pace[places] *= NEIGHBOUR_SHARE
     if not adjacent.any():
         return lambda vector: pace * vector
     from scipy.linalg import solveh_banded
@@ -78,12 +78,11 @@ def smoother(domain: Domain, *, neighbours: bool = True, growth: float = 1.0) ->
     return lambda vector: pace * np.asarray(solveh_banded(bands, vector, lower=True))
 
 
-def _bins(domain: Domain) -> NDArray[np.bool_]:
-    """Which features are bins of a number."""
-    found = np.zeros(domain.width, dtype=bool)
+def _numbers(domain: Domain) -> Iterator[tuple[slice, bool]]:
+    """The places of each numeric column's features, and whether they are bins."""
     start = 0
     for name, column in domain.columns.items() if domain.kernel is None else ():
         size = len(column.feature_names(name))
-        found[start : start + size] = isinstance(column, NumericColumn) and column.bins is not None
+        if isinstance(column, NumericColumn):
+            yield slice(start, start + size), column.bins is not None
         start += size + (column.fill is not None)
-    return found

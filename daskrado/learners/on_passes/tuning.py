@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -38,7 +39,43 @@ else:
 
 
 @dataclass(frozen=True)
-class Tuning(IterativeLearner):
+class _FromGrid(IterativeLearner):
+    """One of several learners."""
+
+    grid: Grid
+
+    def __post_init__(self) -> None:
+        if len(self.grid) < 2:
+            raise UsageError(f"tuning needs a grid of at least 2 learners, got {len(self.grid)}")
+
+    def part(self, facts: PublicFacts) -> PublicFacts:
+        """What each fit may know."""
+        return facts
+
+    def forecast(self, facts: PublicFacts) -> Iterator[tuple[str, str]]:
+        yield "tunes", f"{len(self.grid)} learners on {self._rows(facts)}"
+        for learner in self.grid:
+            texts = (text for _, text in learner.forecast(self.part(facts)))
+            yield "candidate", f"{learner.name}: {'; '.join(texts)}"
+
+    def excess(self, facts: PublicFacts) -> float:
+        return min(learner.excess(self.part(facts)) for learner in self.grid)
+
+    def _dearest(self, facts: PublicFacts, how: str) -> Guarantee:
+        found = [learner.guarantee(self.part(facts)) for learner in self.grid]
+        delta = max(one.delta for one in found)
+        event: Event = ApproximateEvent(facts.epsilon, delta) if delta else PureEvent(facts.epsilon)
+        assumptions = tuple(dict.fromkeys(text for one in found for text in one.assumptions))
+        theorems = "; ".join(dict.fromkeys(one.theorem for one in found))
+        return Guarantee(event, delta, "tuning", how + theorems, assumptions)
+
+    @abstractmethod
+    def _rows(self, facts: PublicFacts) -> str:
+        """The rows that the learners are tried on, in words."""
+
+
+@dataclass(frozen=True)
+class Tuning(_FromGrid):
     """The grid's learners, each with the whole budget on one of m + 1 parts; the last part chooses.
 
     Rows are dealt out by public random numbers, keyed by record id under add/remove and by position otherwise, never
@@ -55,14 +92,8 @@ class Tuning(IterativeLearner):
         Chaudhuri, Monteleoni and Sarwate (2011), algorithm 4; McSherry and Talwar (2007).
     """
 
-    grid: Grid
-
     name: ClassVar[str] = "tuning"
     seeded: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        if len(self.grid) < 2:
-            raise UsageError(f"tuning needs a grid of at least 2 learners, got {len(self.grid)}")
 
     def part(self, facts: PublicFacts) -> PublicFacts:
         """What each of the m + 1 parts may know: its public share of the rows."""
@@ -84,18 +115,13 @@ class Tuning(IterativeLearner):
                 + (f"at most {most} would do" if most > 1 else "the lake is too small to tune on")
             )
         how = "exponential mechanism over disjoint parts (Chaudhuri et al. 2011, algorithm 4); "
-        found = _dearest([learner.guarantee(part) for learner in self.grid], facts, how)
+        found = self._dearest(facts, how)
         if facts.relation is Relation.ADD_REMOVE:
             return found
         return replace(found, assumptions=(*found.assumptions, KEPT_PLACE))
 
-    def forecast(self, facts: PublicFacts) -> Iterator[tuple[str, str]]:
-        part = self.part(facts)
-        yield "tunes", f"{len(self.grid)} learners on about {part.rows:,} rows each, as many to choose"
-        yield from _candidates(self.grid, part)
-
-    def excess(self, facts: PublicFacts) -> float:
-        return min(learner.excess(self.part(facts)) for learner in self.grid)
+    def _rows(self, facts: PublicFacts) -> str:
+        return f"about {self.part(facts).rows:,} rows each, as many to choose"
 
     def learn(self, session: Session, facts: PublicFacts) -> Learned:
         """Fit each, count mistakes on the last part, choose privately."""
@@ -114,8 +140,7 @@ class Tuning(IterativeLearner):
             lambda wrong: np.array([exponential_choice(-wrong, facts.epsilon, 1.0)]),
         )
         chosen = int(drawn[0])
-        details: dict[str, Any] = {"chosen": self.grid[chosen].name, "place_in_grid": chosen, "grid": len(self.grid)}
-        return Learned(models[chosen].weights, details | models[chosen].details, models[chosen].noise_std)
+        return models[chosen].chosen_as(self.grid[chosen].name, place_in_grid=chosen, grid=len(self.grid))
 
     def _facts(self, passes: Passes, share: Share, facts: PublicFacts) -> PublicFacts:
         """The part's exact number of rows where that is public, else its expected number."""
@@ -126,7 +151,7 @@ class Tuning(IterativeLearner):
 
 
 @dataclass(frozen=True)
-class PublicTuning(IterativeLearner):
+class PublicTuning(_FromGrid):
     """The learner of a grid that does best on public rows, then fitted on the private ones with the whole budget.
 
     Every learner is fitted with its noise on one half of the public rows and counted on the other half. Fewer rows
@@ -137,36 +162,23 @@ class PublicTuning(IterativeLearner):
         The choice does not depend on private rows; the one fit has its own guarantee.
     """
 
-    grid: Grid
     public_lake: Any
 
     name: ClassVar[str] = "public_tuning"
 
-    def __post_init__(self) -> None:
-        if len(self.grid) < 2:
-            raise UsageError(f"tuning needs a grid of at least 2 learners, got {len(self.grid)}")
-
     def guarantee(self, facts: PublicFacts) -> Guarantee:
         """Whichever is chosen has at most this."""
-        return _dearest([learner.guarantee(facts) for learner in self.grid], facts, "tuning on public data; ")
+        return self._dearest(facts, "tuning on public data; ")
 
-    def forecast(self, facts: PublicFacts) -> Iterator[tuple[str, str]]:
-        yield "tunes", f"{len(self.grid)} learners on public rows; the best has the whole private lake"
-        yield from _candidates(self.grid, facts)
-
-    def excess(self, facts: PublicFacts) -> float:
-        return min(learner.excess(facts) for learner in self.grid)
+    def _rows(self, facts: PublicFacts) -> str:
+        del facts
+        return "public rows; the best has the whole private lake"
 
     def learn(self, session: Session, facts: PublicFacts) -> Learned:
         wrong = session.choose_in_public(lambda: self._all_mistakes(session.passes, facts)).tolist()
         chosen = int(np.argmin(wrong))
         learned = self.grid[chosen].learn(session, facts)
-        details: dict[str, Any] = {
-            "chosen": self.grid[chosen].name,
-            "place_in_grid": chosen,
-            "public_mistakes": wrong,
-        }
-        return Learned(learned.weights, details | learned.details, learned.noise_std)
+        return learned.chosen_as(self.grid[chosen].name, place_in_grid=chosen, public_mistakes=wrong)
 
     def _all_mistakes(self, passes: Passes, facts: PublicFacts) -> NDArray[np.int64]:
         with passes.over_another(self.public_lake) as public:
@@ -179,16 +191,3 @@ class PublicTuning(IterativeLearner):
         weights = learner.learn(trial, replace(facts, rows=rows, epsilon=epsilon)).weights
         counted = public.sum(Mistakes(public.domain.width, weights[:, None]), share=Share(1, 2))
         return int(counted.vector[0])
-
-
-def _dearest(found: list[Guarantee], facts: PublicFacts, how: str) -> Guarantee:
-    delta = max(one.delta for one in found)
-    event: Event = ApproximateEvent(facts.epsilon, delta) if delta else PureEvent(facts.epsilon)
-    assumptions = tuple(dict.fromkeys(text for one in found for text in one.assumptions))
-    theorems = "; ".join(dict.fromkeys(one.theorem for one in found))
-    return Guarantee(event, delta, "tuning", how + theorems, assumptions)
-
-
-def _candidates(grid: tuple[IterativeLearner, ...], facts: PublicFacts) -> Iterator[tuple[str, str]]:
-    for learner in grid:
-        yield "candidate", f"{learner.name}: " + "; ".join(text for _, text in learner.forecast(facts))

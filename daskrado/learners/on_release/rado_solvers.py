@@ -8,19 +8,14 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from daskrado.errors import UsageError
-from daskrado.learners.base import ReleaseLearner
-from daskrado.models.rados import RADO_STATISTICS, rados_of
-from daskrado.privacy.release import Release
-
-Vector = NDArray[np.float64]
+from daskrado.learners.on_release.radoboost import RadoLearner, Vector
 
 
 @dataclass(frozen=True)
-class RadoMoments(ReleaseLearner):
+class RadoMoments(RadoLearner):
     """theta = (Cov + ridge v I)^-1 mean, over the rados; v is the mean variance of a column.
 
     log E exp(-theta pi) = -theta mean + theta' Cov theta / 2 - ...: this minimises the first two cumulants of the
@@ -36,18 +31,13 @@ class RadoMoments(ReleaseLearner):
     regularisation: Annotated[float | None, Field(ge=0)] = None
 
     name: ClassVar[str] = "rado_moments"
-    statistics: ClassVar[tuple[str, ...]] = RADO_STATISTICS
     older_names: ClassVar[Mapping[str, str]] = {"ridge": "regularisation"}
 
     def __post_init__(self) -> None:
         if self.regularisation is not None and not 0 <= self.regularisation < math.inf:
             raise UsageError(f"regularisation must be at least 0, got {self.regularisation}")
 
-    def fit(self, release: Release) -> tuple[Vector, dict[str, Any]]:
-        return self.learn(rados_of(release))
-
     def learn(self, rados: Vector) -> tuple[Vector, dict[str, Any]]:
-        """Learn from the rows of ``rados``."""
         count, width = rados.shape
         if count < 2:
             raise UsageError(f"learner rado_moments needs at least 2 rados, got {count}")
@@ -83,7 +73,7 @@ def _shrinkage_ridge(centred: Vector) -> float:
 
 
 @dataclass(frozen=True)
-class RadoNewton(ReleaseLearner):
+class RadoNewton(RadoLearner):
     """Minimises log mean exp(-rados theta) + (ridge v / 2) |theta|^2, v the mean variance of a rado column.
 
     That is m times the logistic rado risk with ridge penalty ridge v / m. Without a ridge a separable rado set has
@@ -98,7 +88,6 @@ class RadoNewton(ReleaseLearner):
     tolerance: Annotated[float, Field(gt=0, lt=1)] = 1e-10
 
     name: ClassVar[str] = "rado_newton"
-    statistics: ClassVar[tuple[str, ...]] = RADO_STATISTICS
     older_names: ClassVar[Mapping[str, str]] = {"ridge": "regularisation"}
 
     def __post_init__(self) -> None:
@@ -108,11 +97,7 @@ class RadoNewton(ReleaseLearner):
                 f"got {self.regularisation}"
             )
 
-    def fit(self, release: Release) -> tuple[Vector, dict[str, Any]]:
-        return self.learn(rados_of(release))
-
     def learn(self, rados: Vector) -> tuple[Vector, dict[str, Any]]:
-        """Learn from the rows of ``rados``."""
         from scipy.special import logsumexp, softmax
 
         count, width = rados.shape

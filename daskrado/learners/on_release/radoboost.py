@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
@@ -22,6 +23,19 @@ WHOLE_WEIGHT = 1.0 - 1e-9  # a weight above this holds everything: later rounds 
 Vector = NDArray[np.float64]
 
 
+class RadoLearner(ReleaseLearner):
+    """A learner on rados."""
+
+    statistics: ClassVar[tuple[str, ...]] = RADO_STATISTICS
+
+    def fit(self, release: Release) -> tuple[Vector, dict[str, Any]]:
+        return self.learn(rados_of(release))
+
+    @abstractmethod
+    def learn(self, rados: Vector) -> tuple[Vector, dict[str, Any]]:
+        """Learn from the rows of ``rados``."""
+
+
 @dataclass(frozen=True)
 class Round:
     """What one boosting round did; weights and theta are those after it."""
@@ -35,7 +49,7 @@ class Round:
 
 
 @dataclass(frozen=True)
-class RadoBoost(ReleaseLearner):
+class RadoBoost(RadoLearner):
     """Minimises log mean exp(-rados theta) by coordinate steps.
 
     With p_k = max_j |rado_jk| and w the weights over rados, a round takes a feature k, its edge
@@ -66,7 +80,6 @@ class RadoBoost(ReleaseLearner):
     keep: Literal["risk", "last"] = "risk"
 
     name: ClassVar[str] = "radoboost"
-    statistics: ClassVar[tuple[str, ...]] = RADO_STATISTICS
 
     def __post_init__(self) -> None:
         if self.rounds < 1:
@@ -79,9 +92,6 @@ class RadoBoost(ReleaseLearner):
             raise UsageError(f"clamp_low must be between 0 and clamp {self.clamp:g}, got {self.clamp_low}")
         if not 0 < self.prudence <= 1:
             raise UsageError(f"prudence must be in (0, 1], got {self.prudence}")
-
-    def fit(self, release: Release) -> tuple[Vector, dict[str, Any]]:
-        return self.learn(rados_of(release))
 
     def learn(self, rados: Vector, watch: Callable[[Round], None] | None = None) -> tuple[Vector, dict[str, Any]]:
         """Learn from the rows of ``rados``; ``watch`` sees every round."""
