@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from daskrado.errors import DataError, UsageError
-from daskrado.jobs.base import Run
-from daskrado.jobs.learn import ROLE
+from daskrado.jobs.base import Outcome, Run
+from daskrado.jobs.learn import ROLE, learn_outcome
 from daskrado.jobs.publish import publish
+from daskrado.jobs.report import Section
 from daskrado.jobs.result import Result
 from daskrado.lake.publish import check_free, claimed
+from daskrado.learners.base import ReleaseLearner
 from daskrado.ledger.account import Account
 from daskrado.ledger.charging import opened_ledger
 from daskrado.ledger.opening import named_account
+from daskrado.models.linear import LinearModel
 from daskrado.parties.bundles import Tally, sort_bundles
 from daskrado.parties.keys import PrivateKeys, PublicKeys
 from daskrado.parties.masks import total
 from daskrado.parties.rounds import Round
 from daskrado.parties.study import RoundPlan, Terms, load_study, terms_of
 from daskrado.parties.study_folder import Closing, StudyFolder
-from daskrado.parties.study_report import combined_outcome
 from daskrado.privacy.release import Release, release_of_shares, release_without_privacy
 from daskrado.privacy.shares import GaussianShares
 from daskrado.statistics.base import Summary
@@ -121,6 +124,68 @@ class _Standing:
         run.grants[ROLE] = charge.reserve(account, self.round.study)
         return run.release(ROLE, plan.mechanism, gather)
 
+    def outcome(self, released: Release) -> Outcome:
+        """Learn from the combined release, and say what a study adds to a learned model."""
+        round_, job, noise = self.round, self.plan.job, self.noise_price(released)
+        learner = cast(ReleaseLearner, job.learner)
+        weights, details = learner.fit(released)
+        model = LinearModel(self.terms.domain, weights, self.plan.statement, learner.name, details)
+        outcome, title = learn_outcome(job, model, released), f"one model of {len(round_.roster)} sites"
+        facts = {
+            "study": round_.study,
+            "round": round_.number,
+            "round_sha256": round_.digest.hex(),
+            "sites": {name: keys.fingerprint for name, keys in round_.roster.items()},
+            "roster_fingerprint": round_.roster_fingerprint,
+            "minimum": round_.minimum,
+            "noise": noise,
+        }
+        lines = (f"study {round_.study}, round {round_.number}: {title}", f"noise: {noise['added_by']}")
+        return replace(
+            outcome,
+            title=f"{round_.study}: {title}",
+            facts={**outcome.facts, **facts},
+            lines=[*lines, *outcome.lines],
+            sections=lambda: [*_sections(round_, noise), *outcome.sections()],
+            notes=tuple(f"refused or repeated: {note}" for note in (*self.tally.refused, *self.tally.repeated)),
+        )
+
+    def noise_price(self, released: Release) -> dict[str, Any]:
+        """Who added the noise, what is guaranteed to be in it, and what it costs beside one trusted curator."""
+        mechanism, std = self.plan.mechanism, released.noise_std
+        facts: dict[str, Any] = {"added_by": self.terms.noise_in_words, "std_of_total": std}
+        if isinstance(mechanism, GaussianShares):
+            part = math.sqrt(mechanism.honest / mechanism.sites)
+            facts |= {
+                "sites": mechanism.sites,
+                "rounds_charged": self.round.number,
+                "honest_sites_needed": mechanism.honest,
+                "std_guaranteed": {name: value * part for name, value in std.items()},
+                "std_beside_central": 1 / part,
+                "charged": "every site's own ledger, for every round that it contributed to",
+            }
+        elif mechanism is not None:
+            facts["charged"] = "every site's own ledger, once for the study, and the coordinator's"
+        return facts
+
+
+def _sections(round_: Round, noise: dict[str, Any]) -> Iterator[Section]:
+    """For the data protection officers of all sites."""
+    yield Section(
+        "Sites",
+        text=f"Round {round_.number}. The coordinator saw one masked vector of each site and learned their sum; "
+        f"roster fingerprint {round_.roster_fingerprint}.",
+        header=("site", "key"),
+        rows=[(name, keys.fingerprint) for name, keys in round_.roster.items()],
+    )
+    rows = [("noise", str(noise["added_by"]))]
+    rows += [(f"on {name}", f"standard deviation {v:.4g} on the total") for name, v in noise["std_of_total"].items()]
+    if "std_beside_central" in noise:
+        rows.append(("beside one trusted curator", f"{noise['std_beside_central']:.3g} times the noise"))
+    if "charged" in noise:
+        rows.append(("charged to", str(noise["charged"])))
+    yield Section("Noise", rows=rows)
+
 
 def combine(
     folder: str | Path,
@@ -153,9 +218,7 @@ def combine(
         job = plan.job.model_copy(update={"output": "." if output is None else str(output)})
         run = Run(job, plan.charges, account, None)
         run.charged_elsewhere = isinstance(plan.mechanism, GaussianShares)  # every site's own ledger
-        released = this.release(run, own)
-        outcome = combined_outcome(this.terms, plan, round_, released, (*this.tally.refused, *this.tally.repeated))
-        result = publish(run, outcome, write=output is not None)
+        result = publish(run, this.outcome(this.release(run, own)), write=output is not None)
         if output is None:
             account.done()
     return result

@@ -10,6 +10,8 @@ Reference: Patrini, Nielsen and Nock (2015), algorithm 3.
 from __future__ import annotations
 
 import json
+import uuid
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,7 +19,7 @@ import numpy as np
 from pydantic import Field
 
 from daskrado.cluster import ClusterConfig, connect
-from daskrado.errors import DataError, MessageError, UsageError
+from daskrado.errors import DataError, UsageError
 from daskrado.jobs.base import Job, Outcome, Run, perform
 from daskrado.jobs.label_learning import DEFAULT_REGULARISATION, MeanOperatorFit, NoiseFacts, label_outcome
 from daskrado.jobs.result import Result
@@ -26,15 +28,7 @@ from daskrado.lake.joined import KEY
 from daskrado.lake.scan import Lake
 from daskrado.learners.on_passes.linear_odd import LakeFeatures, check_regularisation, fit_mean
 from daskrado.learners.on_passes.public_features import open_features
-from daskrado.parties.label_messages import (
-    Answer,
-    FeatureMark,
-    Request,
-    new_request,
-    read_answer,
-    read_request,
-    write_request,
-)
+from daskrado.parties.label_messages import REQUEST, Answer, FeatureMark, Request, read_answer, read_request
 from daskrado.parties.signing import SigningKey
 from daskrado.privacy.statement import PrivacyStatement
 from daskrado.registry import options
@@ -61,19 +55,21 @@ def make_request(
     """The learner's signed request; reads the features once, for their digest."""
     if domain.id is None:
         raise UsageError("the domain has no id: name the key column that features and labels share")
-    # Every other key is checked before the features are read; their digest is filled in after.
-    draft = new_request(
-        domain,
-        features={"digest": "0" * 64, "rows": 1},
-        loss=loss,
-        mechanism=mechanism,
-        epsilon=epsilon,
-        delta=delta,
-        lattice_bits=lattice_bits,
-    )
+    content = {
+        "request": uuid.uuid4().hex,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "domain_json": json.dumps(domain.model_dump(mode="json"), separators=(",", ":")),
+        "features": {"digest": "0" * 64, "rows": 1},  # filled in after every other key is checked
+        "loss": loss,
+        "mechanism": mechanism,
+        "epsilon": epsilon,
+        "delta": delta,
+        "lattice_bits": lattice_bits,
+    }
+    draft = parse(Request, content, "request")
     digest, rows = features_digest(features, domain, draft.lattice, cluster, progress)
     request = draft.model_copy(update={"features": FeatureMark(digest=digest, rows=rows, address=address)})
-    return write_request(request, key)
+    return key.sign(REQUEST, request.model_dump(mode="json", by_alias=True))
 
 
 def features_digest(
@@ -155,7 +151,7 @@ def learn_from_answer(
 ) -> Result:
     """Check the answer and the features, learn, and publish where there is an ``output``."""
     check_regularisation(regularisation)
-    request = read_request(request_text, [signer_of(request_text, "request")], "request")
+    request = read_request(request_text, None, "request")
     answer = read_answer(answer_text, trusted, request, request_text, where)
     content = {
         "dataset": request.request,  # the provider's name for it is not the learner's to know
@@ -169,11 +165,3 @@ def learn_from_answer(
     }
     job = parse(LearnFromAnswer, content, where)
     return perform(job, overwrite=overwrite, write=output is not None, progress=progress)
-
-
-def signer_of(text: str, where: str) -> str:
-    """Who signed a message of one's own; hashes tell the right one, its signature a whole one."""
-    try:
-        return str(json.loads(text)["signer"])
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise MessageError(f"{where}: is not a signed message; it was cut short or changed") from None

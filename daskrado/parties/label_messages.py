@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import uuid
-from datetime import UTC, datetime
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal, TypeVar
 
 from pydantic import AliasChoices, Field, model_validator
 
@@ -26,6 +25,7 @@ REQUEST = "daskrado.label_request/1"
 ANSWER = "daskrado.label_answer/1"
 _HASH = r"^[0-9a-f]{64}$"
 _NAME = r"^[0-9a-f]{32}$"
+Message = TypeVar("Message", "Request", "Answer")
 
 
 class FeatureMark(Frozen):
@@ -108,32 +108,19 @@ class Answer(Frozen):
     kind: Literal["mean_operator"] = "mean_operator"
 
 
-def new_request(domain: Domain, **content: Any) -> Request:
-    """A request with a fresh id."""
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    text = json.dumps(domain.model_dump(mode="json"), separators=(",", ":"))
-    return parse(Request, {"request": uuid.uuid4().hex, "created": now, "domain_json": text, **content}, "request")
-
-
-def write_request(request: Request, key: SigningKey) -> str:
-    """Signed."""
-    return key.sign(REQUEST, request.model_dump(mode="json", by_alias=True))
-
-
 def write_answer(answer: Answer, key: SigningKey) -> str:
     """Signed."""
     return key.sign(ANSWER, answer.model_dump(mode="json"))
 
 
-def read_request(text: str, trusted: list[str], where: str) -> Request:
-    """A request by a trusted learner."""
-    request: Request = _parse(Request, read_signed(text, REQUEST, trusted, where), where)
-    return request
+def read_request(text: str, trusted: Sequence[str] | None, where: str) -> Request:
+    """A request by a trusted learner; without ``trusted``, one of one's own."""
+    return _read(Request, REQUEST, text, trusted, where)
 
 
-def read_answer(text: str, trusted: list[str], request: Request, request_text: str, where: str) -> Answer:
+def read_answer(text: str, trusted: Sequence[str], request: Request, request_text: str, where: str) -> Answer:
     """The answer of a trusted provider to this very request; another's is refused by name."""
-    answer: Answer = _parse(Answer, read_signed(text, ANSWER, trusted, where), where)
+    answer = _read(Answer, ANSWER, text, trusted, where)
     if answer.request != request.request:
         raise MessageError(f"{where}: answers the request {answer.request}, not {request.request}")
     if answer.request_sha256 != sha256(request_text):
@@ -156,8 +143,8 @@ def sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _parse(model: Any, body: dict[str, Any], where: str) -> Any:
+def _read(model: type[Message], schema: str, text: str, trusted: Sequence[str] | None, where: str) -> Message:
     try:
-        return parse(model, body, where)
+        return parse(model, read_signed(text, schema, trusted, where), where)
     except UsageError as error:
         raise MessageError(str(error)) from error

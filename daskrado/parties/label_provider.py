@@ -27,16 +27,8 @@ from daskrado.ledger.account import Account
 from daskrado.ledger.journal import entries_of, journal_folder
 from daskrado.ledger.ledger import Ledger, State
 from daskrado.ledger.opening import is_open, named_account
-from daskrado.parties.label_learner import features_digest, signer_of
-from daskrado.parties.label_messages import (
-    ANSWER,
-    Answer,
-    NoiseMark,
-    Request,
-    read_request,
-    sha256,
-    write_answer,
-)
+from daskrado.parties.label_learner import features_digest
+from daskrado.parties.label_messages import ANSWER, Answer, NoiseMark, Request, read_request, sha256, write_answer
 from daskrado.parties.signing import SigningKey, read_signed
 from daskrado.privacy.protect import Budget, Private, Protect
 from daskrado.privacy.relations import Relation
@@ -75,7 +67,7 @@ class Provider:
         Sensitivity
             2 max|x|_1 or 2 max|x|_2 of the features as this provider encodes, clips and measures them, over the rows.
         """
-        request = read_request(text, list(self.trusted), where)
+        request = read_request(text, self.trusted, where)
         with self._turn(request.request) as stored:
             if stored.exists():
                 return _same_request(stored, text, where)
@@ -203,7 +195,7 @@ def _same_request(stored: Path, text: str, where: str) -> str:
     """The stored answer, if it is to this very request."""
     try:
         answer = stored.read_bytes().decode("ascii")
-        answered = read_signed(answer, ANSWER, [signer_of(answer, str(stored))], str(stored))
+        answered = read_signed(answer, ANSWER, None, str(stored))
     except OSError as error:
         raise MessageError(f"{stored}: the stored answer cannot be read ({error.strerror})") from error
     except UnicodeDecodeError as error:

@@ -29,9 +29,7 @@ from daskrado.parties.masks import mask
 from daskrado.parties.rounds import Round
 from daskrado.parties.study import RoundPlan, terms_of
 from daskrado.parties.study_folder import StudyFolder
-from daskrado.privacy.accountant import Event
 from daskrado.privacy.shares import GaussianShares
-from daskrado.privacy.statement import PrivacyStatement
 from daskrado.statistics.base import Summary
 
 _AGAIN = "let the round go on without this site, or draw a new share at a second charge with --pay-again"
@@ -41,12 +39,9 @@ _AGAIN = "let the round go on without this site, or draw a new share at a second
 class Contribution:
     """What a site did: all of it public."""
 
-    study: str
-    round: int
+    round: Round
+    plan: RoundPlan
     site: str
-    event: Event | None
-    statement: PrivacyStatement
-    roster_fingerprint: str
     again: bool
     charged: bool
 
@@ -109,16 +104,7 @@ def contribute(
             _check_stored(made, round_)
         _check_open(where, round_, made)  # once more: reading a lake may take hours
         where.put_bundle(round_, site, hashlib.sha256(made).hexdigest()[:16], made)
-    return Contribution(
-        round_.study,
-        round_.number,
-        site,
-        None if plan.mechanism is None else plan.mechanism.event,
-        plan.statement,
-        round_.roster_fingerprint,
-        stored is not None,
-        charged,
-    )
+    return Contribution(round_, plan, site, stored is not None, charged)
 
 
 def _check_open(where: StudyFolder, round_: Round, made: bytes | None = None) -> None:

@@ -435,7 +435,7 @@ def test_a_share_that_may_have_been_drawn_is_not_drawn_again_unless_the_site_pay
 
 @pytest.mark.parametrize(
     ("moment", "state"),
-    [("daskrado.ledger.journal.Journal.begin", "reserved"), ("daskrado.parties.study_report.LinearModel", "spent")],
+    [("daskrado.ledger.journal.Journal.begin", "reserved"), ("daskrado.parties.coordinator.LinearModel", "spent")],
     ids=["before the draw", "after the draw"],
 )
 def test_a_killed_coordinator_finishes_on_one_charge_with_the_noise_it_drew(

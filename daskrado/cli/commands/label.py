@@ -100,7 +100,7 @@ def answer(
 
     own = _label(label)
     text, trusted = _read(request), tuple(load_public(path) for path in trust)
-    asked = read_request(text, list(trusted), str(request))
+    asked = read_request(text, trusted, str(request))
     source = features or asked.features.address
     if source is None:
         raise UsageError(f"{request}: gives no address of the features; pass --features")

@@ -57,12 +57,13 @@ def contribute(
             pay_again=pay_again,
         )
     how = "the stored bundle was sent again; nothing was charged" if done.again else "a masked bundle was sent"
-    yield f"study {done.study}, round {done.round}, site {done.site}: {how}"
-    if done.charged:
-        yield f"charged to {dataset}: {done.event}"
-    yield done.statement.sentence()
+    yield f"study {done.round.study}, round {done.round.number}, site {site}: {how}"
+    if done.charged and done.plan.mechanism is not None:
+        yield f"charged to {dataset}: {done.plan.mechanism.event}"
+    yield done.plan.statement.sentence()
     if roster is None:
-        yield f"roster fingerprint {done.roster_fingerprint}: compare it with the other sites, not by this folder"
+        mark = done.round.roster_fingerprint
+        yield f"roster fingerprint {mark}: compare it with the other sites, not by this folder"
 
 
 @command(study)
