@@ -29,7 +29,7 @@ COMMANDS = {
     "label": ("label:label", "Learn from another party's labels: keys, request, answer, learn."),
     "ledger": ("ledger:ledger", "Budgets: limits, what was spent, what is left."),
     "local": ("local:local", "Local privacy: randomise rows at the source, read the reports."),
-    "compose": ("compose:compose", "Add up privacy losses by every theorem, for planned or charged releases."),
+    "compose": ("ledger:compose", "Add up privacy losses by every theorem, for planned or charged releases."),
     "site": ("sites:site", "Take part in a study of several sites; rows stay here."),
     "study": ("sites:study", "Coordinate a study: open, status, combine."),
     "cluster": ("cluster:cluster", "Prepare clusters: certificates for TLS."),

@@ -16,8 +16,7 @@ from daskrado.jobs.label_learning import LabelLearningJob, MeanOperatorFit, labe
 from daskrado.jobs.report import Section, draw
 from daskrado.lake.scan import Lake
 from daskrado.learners.bags import Bags, check_sizes
-from daskrado.learners.on_passes.alternating import lake_bags
-from daskrado.learners.on_passes.bag_estimators import BagEstimator
+from daskrado.learners.on_passes.bag_estimators import BagEstimator, lake_bags
 from daskrado.learners.on_passes.public_features import measure, open_features
 from daskrado.privacy.release import Release
 from daskrado.privacy.statement import PrivacyStatement

@@ -21,8 +21,7 @@ from daskrado.lake.ensemble import Ensemble, rows_aside, train
 from daskrado.lake.scan import open_lake
 from daskrado.lake.shards import encode_queries
 from daskrado.lake.teachers import ERROR_UNIT, AsideRows, Course
-from daskrado.learners.black_box import BlackBox, PythonObject
-from daskrado.learners.rehearsal import rehearse
+from daskrado.learners.black_box import BlackBox, PythonObject, rehearse
 from daskrado.table.domain import Domain
 from daskrado.table.encoding import needed_columns, type_problem
 

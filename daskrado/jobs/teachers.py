@@ -31,7 +31,7 @@ from daskrado.jobs.teacher_keys import AnswersConfig, Aside, StudentConfig, Teac
 from daskrado.jobs.teacher_session import ANSWERS, ERROR_RATE, Session, read_queries, session_of
 from daskrado.lake.scan import Lake, open_lake
 from daskrado.lake.shards import KEPT_PLACE, Sharding, check_places, encode_queries
-from daskrado.learners.rehearsal import rehearse
+from daskrado.learners.black_box import rehearse
 from daskrado.ledger.journal import Journal
 from daskrado.privacy.accountant import Event, PureEvent
 from daskrado.privacy.events import exact

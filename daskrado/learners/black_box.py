@@ -6,6 +6,7 @@ A kind of black box is one class, whose fields are the options that a pipeline w
 from __future__ import annotations
 
 import copy
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -57,9 +58,7 @@ class BlackBox(ABC):
 
     name: ClassVar[str]
     older_names: ClassVar[Mapping[str, str]] = {"ridge": "regularisation"}
-    rehearsed: ClassVar[bool] = (
-        True  # False for learners of this library, whose options are checked when they are read
-    )
+    rehearsed: ClassVar[bool] = True  # not learners of this library, whose options are checked when they are read
 
     @classmethod
     def current_spelling(cls, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -204,6 +203,29 @@ class PythonObject(BlackBox):
 
 
 AnyBlackBox = Annotated[BlackBox, one_of("daskrado.learners")]
+
+
+def rehearse(box: BlackBox, where: str, domain: Domain, classes: int) -> None:
+    """Fit and ask a throw-away estimator on synthetic rows, or a UsageError that begins with ``where``.
+
+    Parameters that a learner does not take are found so before anything is spent. The rows are drawn from a public
+    seed inside the norm bound, with all classes among them, so the error's text tells nothing.
+    """
+    if not box.rehearsed:
+        return
+    rows, width = box.rehearsal_rows, domain.width
+    draw = np.random.Generator(np.random.Philox(key=[13, 0]))
+    x = draw.uniform(-1, 1, size=(rows, width)) * (domain.norm_bound / np.sqrt(width))
+    y = np.arange(rows, dtype=np.int64) % classes
+    try:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            estimator = box.make_quick(domain)
+            estimator.fit(x, y)
+            np.asarray(estimator.predict(x), dtype=np.float64).reshape(rows)
+    except Exception as error:  # whatever a black box raises
+        text = " ".join(str(error).split()) or "no reason given"
+        raise UsageError(f"{where}: {box.title} does not learn ({type(error).__name__}: {text})") from error
 
 
 def linear_weights(estimator: Any, classes: int) -> Floats | None:

@@ -20,7 +20,7 @@ import numpy as np
 from scipy.cluster.vq import kmeans2
 
 from daskrado.learners.bags import Bags, laplacian_mean_map, mean_map, similarity
-from daskrado.learners.on_passes.alternating import alternate
+from daskrado.learners.on_passes.bag_estimators import alternate
 from daskrado.learners.on_passes.linear_odd import ArrayFeatures, fit_mean
 from daskrado.learners.supervision import FlipRates, LabelledSums, noisy
 from daskrado.losses.margin import Logistic

@@ -21,7 +21,7 @@ from daskrado.jobs.load import load_job
 from daskrado.jobs.show import plan_lines
 from daskrado.lake.collect import open_passes
 from daskrado.lake.scan import open_lake
-from daskrado.learners.on_passes.alternating import alternate, lake_bags
+from daskrado.learners.on_passes.bag_estimators import alternate, lake_bags
 from daskrado.learners.on_passes.linear_odd import ArrayFeatures, fit_mean
 from daskrado.ledger.ledger import Ledger
 from daskrado.losses.linear_odd import UserLoss, make_odd_loss

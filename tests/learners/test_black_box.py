@@ -14,8 +14,8 @@ from daskrado.learners.black_box import (
     MeanDirection,
     PythonObject,
     linear_weights,
+    rehearse,
 )
-from daskrado.learners.rehearsal import rehearse
 from daskrado.learners.sklearn_estimator import ALLOWED, SklearnEstimator
 from daskrado.registry import kinds, make, options
 from daskrado.table.domain import Domain

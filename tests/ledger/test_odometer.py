@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from daskrado.cli.commands.compose import compose as command
+from daskrado.cli.commands.ledger import compose as command
 from daskrado.errors import UsageError
 from daskrado.ledger.ledger import Ledger
 from daskrado.ledger.odometer import charged_events, odometer, read_release

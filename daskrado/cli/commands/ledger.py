@@ -1,14 +1,21 @@
-"""Commands on the ledger."""
+"""Commands on the ledger, and the one that adds up what releases cost."""
 
 from __future__ import annotations
 
 import json
-from typing import Annotated
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import click
 
 from daskrado.cli.commands.shared import open_ledger
-from daskrado.cli.commands.signature import LedgerPath, Lines, command
+from daskrado.cli.commands.signature import AsJson, LedgerPath, Lines, command
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from daskrado.ledger.odometer import Odometer
 
 ledger = click.Group("ledger", help="Budgets: limits set by owners, what was spent, what is left.")
 
@@ -35,3 +42,59 @@ def limit(
     with open_ledger(ledger, create=True) as opened:
         opened.set_limit(dataset, relation, epsilon, delta)
         return f"{opened.path}: {dataset} under {relation} may spend epsilon {epsilon}, delta {delta}"
+
+
+@command()
+def compose(
+    *,
+    releases: Annotated[
+        tuple[str, ...],
+        "--release",
+        "One release of a round: 0.1, or 0.1,1e-8 with a delta, or rho=0.01, or mu=0.1; x20 repeats it (repeatable)",
+    ] = (),
+    count: Annotated[int | None, "Number of rounds.  [default: 100, or 1 for a ledger]"] = None,
+    delta: str = "1e-6",
+    rows_per_person: Annotated[int, "Group privacy."] = 1,
+    dataset: Annotated[str | None, "Take the charges of this data set in the ledger as one round."] = None,
+    relation: Annotated[str | None, "Only charges under this relation."] = None,
+    ledger: LedgerPath = None,
+    plot: Annotated[Path | None, "Write the curves as an SVG file."] = None,
+    as_json: AsJson = False,
+) -> Lines:
+    """Print epsilon against the number of releases, by every composition theorem; the smallest is what counts."""
+    from daskrado.ledger.odometer import charged_events, odometer, odometer_lines, read_release
+    from daskrado.table.yaml_file import write_text
+
+    events = [event for text in releases for event in read_release(text)]
+    if dataset is not None:
+        with open_ledger(ledger, create=False) as opened:
+            events += charged_events(opened, dataset, relation)
+        if not events:
+            raise click.UsageError(f"data set {dataset!r} has no charge" + (f" under {relation}" if relation else ""))
+    elif not releases:
+        raise click.UsageError("give --release (for example --release 0.1), or --dataset to read the ledger")
+    rounds = count if count is not None else (100 if dataset is None else 1)
+    found = odometer(events, rounds, delta, rows_per_person)
+    if plot is not None:
+        write_text(plot, _plot(found) + "\n")
+    if as_json:
+        best = [{"epsilon": float(b.epsilon), "method": b.method} for b in found.best]
+        finite = {n: [v if v < float("inf") else None for v in values] for n, values in found.theorems.items()}
+        return json.dumps({"delta": found.delta, "counts": found.counts, "theorems": finite, "best": best})
+    return (*odometer_lines(found), *(() if plot is None else (f"{plot}: the curves",)))
+
+
+def _plot(found: Odometer) -> str:
+    """Epsilon against the number of rounds, both on logarithmic axes, as an SVG."""
+    from daskrado.jobs.report import draw
+
+    def paint(axes: Axes) -> None:
+        for name, values in found.theorems.items():
+            points = [(c, v) for c, v in zip(found.counts, values, strict=True) if 0 < v < math.inf]
+            if points:
+                style = "--" if name.startswith("loss distribution") else "-"
+                axes.plot(*zip(*points, strict=True), style, marker=".", linewidth=1.4, label=name)
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+
+    return draw(paint, "number of releases (rounds)", f"epsilon at delta {found.delta:g}", legend="")
