@@ -20,27 +20,83 @@ from daskrado.bounds.teachers import (
     rows_per_teacher,
     theorem_refusals,
 )
-from daskrado.engines.answers import Answering, Terms, answering
+from daskrado.engines.answers import MAX_QUERIES, Answering, Terms, answering, vote_mechanism
 from daskrado.engines.sparse_vector import MAX_INSTANCES
 from daskrado.engines.votes import NEXT_ENGINE
-from daskrado.errors import DataError, UsageError
+from daskrado.errors import DataError, UsageError, about_the_key
 from daskrado.jobs.base import Address, Charge, Line, Outcome, PrivateJob, Run
-from daskrado.jobs.student import Student, train_student
-from daskrado.jobs.teacher_findings import TeachersFindings
-from daskrado.jobs.teacher_keys import AnswersConfig, Aside, StudentConfig, TeachersConfig
+from daskrado.jobs.student import Student, TeachersFindings, train_student
 from daskrado.jobs.teacher_session import ANSWERS, ERROR_RATE, Session, read_queries, session_of
 from daskrado.lake.scan import Lake, open_lake
 from daskrado.lake.shards import KEPT_PLACE, Sharding, check_places, encode_queries
-from daskrado.learners.black_box import rehearse
+from daskrado.learners.black_box import AnyBlackBox, Logistic, rehearse
 from daskrado.ledger.journal import Journal
-from daskrado.privacy.accountant import Event, PureEvent
+from daskrado.privacy.accountant import PureEvent
 from daskrado.privacy.events import exact
 from daskrado.privacy.protect import Budget, Protect
 from daskrado.privacy.relations import Relation
 from daskrado.privacy.statement import PrivacyStatement
 from daskrado.table.domain import Scalar
+from daskrado.table.yaml_file import Frozen
 
 TO_BE_ESTIMATED = "optimal composition of as many sparse-vector instances as the teachers' error asks for"
+
+
+class TeachersConfig(Frozen):
+    """The teachers. ``shard_by``: the id names a record, or the protected unit; or rows are dealt by position."""
+
+    count: int = Field(ge=2, le=1_000_000)
+    learner: AnyBlackBox = Logistic()
+    shard_by: Literal["record", "unit", "position"] | None = None
+    seed: int = Field(default=0, ge=0, lt=2**31)
+
+
+class EstimatedRefusals(Frozen):
+    """Refusals by theorem 3.2 from the teachers' error, released with this share of epsilon."""
+
+    share: float = Field(gt=0, lt=1)
+    beta: float = Field(default=0.05, gt=0, lt=1)
+
+
+class AnswersConfig(Frozen):
+    """How queries are answered, and how many the engine will ever take. ``engine`` numbers those of a data set."""
+
+    mechanism: str = "gaussian"
+    queries: int = Field(ge=1, le=MAX_QUERIES)
+    refusals: int | EstimatedRefusals | None = None
+    constants: Literal["exact", "as_published"] = "exact"
+    engine: int = Field(default=1, ge=1)
+    agreement: float = Field(default=0.9, gt=0.5, le=1, description="assumed by the plan")
+
+    @model_validator(mode="after")
+    def _check(self) -> AnswersConfig:
+        with about_the_key():
+            counts_refusals = vote_mechanism(self.mechanism).counts_refusals
+        if counts_refusals != (self.refusals is not None):
+            raise ValueError("refusals is needed by sparse_vector, and only by it")
+        if isinstance(self.refusals, int) and not 1 <= self.refusals <= self.queries:
+            raise ValueError(f"refusals must be between 1 and queries {self.queries}, got {self.refusals}")
+        if self.constants == "as_published" and not counts_refusals:
+            raise ValueError(f"constants: as_published exist for sparse_vector only, not for {self.mechanism}")
+        return self
+
+    @property
+    def estimated(self) -> EstimatedRefusals | None:
+        """How refusals are estimated, where they are."""
+        return self.refusals if isinstance(self.refusals, EstimatedRefusals) else None
+
+
+class StudentConfig(Frozen):
+    """The published student; ``refused`` queries are dropped, or labelled by a public coin."""
+
+    learner: AnyBlackBox = Logistic()
+    refused: Literal["drop", "coin"] = "drop"
+
+
+class Aside(Frozen):
+    """Label-private learning: this share of the lake's rows loses its labels and becomes the queries."""
+
+    aside: float = Field(gt=0, lt=1)
 
 
 class TeachersJob(PrivateJob):
@@ -172,7 +228,6 @@ class TeachersJob(PrivateJob):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What every statement of the job takes for granted."""
         owned, *others = super().assumptions
         by = self.shard_by
         if by == "unit":
@@ -189,9 +244,6 @@ class TeachersJob(PrivateJob):
         if self.estimate_epsilon is not None:
             events.append(PureEvent(self.estimate_epsilon))
             accountant += f", plus epsilon {self.estimate_epsilon:g} for the teachers' error"
-        return self._statement(events, mechanism, accountant)
-
-    def _statement(self, events: list[Event], mechanism: Answering, accountant: str | None) -> PrivacyStatement:
         return PrivacyStatement.of(
             events,
             self.protect,
@@ -209,11 +261,11 @@ class TeachersJob(PrivateJob):
         mechanism = self.answering()
         refuse_if_hopeless(mechanism, self.teachers.count, self.answers.agreement)
         accountant = mechanism.accountant if self.estimate_epsilon is None else TO_BE_ESTIMATED
-        answers = Charge(ANSWERS, mechanism.event, self._statement([mechanism.event], mechanism, accountant))
+        how = (self.asked, mechanism.name, mechanism.theorem, self.assumptions)
+        answers = Charge.of(ANSWERS, mechanism.event, *how, accountant=accountant)
         if self.estimate_epsilon is None:
             return (answers,)
-        event = PureEvent(self.estimate_epsilon)
-        return answers, Charge(ERROR_RATE, event, self._statement([event], mechanism, None))
+        return answers, Charge.of(ERROR_RATE, PureEvent(self.estimate_epsilon), *how)
 
     def plan(self) -> Iterator[Line]:
         count, agreement, mechanism = self.teachers.count, self.answers.agreement, self.answering()
@@ -221,14 +273,11 @@ class TeachersJob(PrivateJob):
         if self.rows is not None:
             yield "rows", rows_per_teacher(self.rows, count, self.domain.width)
         yield "answers", f"{mechanism.name}, charged once, for up to {self.answers.queries:,} queries"
-        refusals = None
+        yield "accountant", mechanism.accountant if self.estimate_epsilon is None else TO_BE_ESTIMATED
         if self.estimate_epsilon is not None:
-            yield "accountant", TO_BE_ESTIMATED
             yield "together", self.statement_of(mechanism).sentence()
-        else:
-            yield "accountant", mechanism.accountant
-        if not isinstance(self.answers.refusals, int):
-            refusals = theorem_refusals(1 - agreement, self.answers.queries)
+        given = isinstance(self.answers.refusals, int)
+        refusals = None if given else theorem_refusals(1 - agreement, self.answers.queries)
         yield from forecast_lines(self.terms(refusals), count, agreement, forecast(mechanism, count, agreement))
 
     def scan(self) -> Lake:
@@ -238,13 +287,11 @@ class TeachersJob(PrivateJob):
         if not binary and label not in lake.schema.names:
             raise DataError(f"the lake has no label column {label!r}")
         if self.shard_by == "position":
-            check_places(
-                lake, "teachers shard rows", "shard by the domain's id under another relation than replace_one"
-            )
-        if self.rows_public and lake.rows < 2 * self.teachers.count:
-            raise UsageError(
-                f"teachers.count {self.teachers.count:,} is more than the lake's rows allow: each needs two at least"
-            )
+            instead = "shard by the domain's id under another relation than replace_one"
+            check_places(lake, "teachers shard rows", instead)
+        count = self.teachers.count
+        if self.rows_public and lake.rows < 2 * count:
+            raise UsageError(f"teachers.count {count:,} is more than the lake's rows allow: each needs two at least")
         return lake
 
     def work(self, run: Run) -> Outcome:
@@ -276,24 +323,31 @@ class TeachersJob(PrivateJob):
                 session.error_rate,
                 None if mechanism.instances is None else mechanism.terms.refusals,
             )
-        student = found.student
+        student, counts = found.student, found.counts
+        own = {} if student.model is not None else {student.file: student.save}
         return Outcome(
             found,
             statement,
             student.model,
-            facts=self._facts(found),
+            facts={  # everything public about the answers; never a vote
+                "error_rate_epsilon": self.estimate_epsilon,
+                "released_error_rate": found.error_rate,
+                "refusals": found.refusals,
+                "classes": [str(c) for c in self.all_classes],
+                "counts": counts,
+                "aside": self.aside,
+                "student": student.file,
+                "student_trained_on": student.trained_on,
+            },
             lines=list(self._lines(found)),
             made=[
                 ("teachers", f"{self.teachers.count:,}, shards by {self.shard_by}, {self.teachers.learner.name}"),
                 ("answers", f"{mechanism.name}, {mechanism.accountant}"),
-                ("engine", ", ".join(f"{count:,} {name}" for name, count in found.counts.items())),
+                ("engine", ", ".join(f"{count:,} {name}" for name, count in counts.items())),
                 ("student", f"{self.student.learner.name} on {student.trained_on:,} answered queries"),
             ],
             sections=partial(found.sections, x),
-            files={
-                **({student.file: student.save} if student.model is None else {}),
-                "answers.parquet": found.save_answers,
-            },
+            files={**own, "answers.parquet": found.save_answers},
         )
 
     def _student(
@@ -308,19 +362,6 @@ class TeachersJob(PrivateJob):
             more = f"{left} further ones may be asked on the same charge"
             error.add_note(f"answers are kept; {more if left else f'for other queries {NEXT_ENGINE}, charged anew'}")
             raise
-
-    def _facts(self, found: TeachersFindings) -> dict[str, Any]:
-        """Everything public about the answers; never a vote."""
-        return {
-            "error_rate_epsilon": self.estimate_epsilon,
-            "released_error_rate": found.error_rate,
-            "refusals": found.refusals,
-            "classes": [str(c) for c in self.all_classes],
-            "counts": found.counts,
-            "aside": self.aside,
-            "student": found.student.file,
-            "student_trained_on": found.student.trained_on,
-        }
 
     def _lines(self, found: TeachersFindings) -> Iterator[str]:
         asked, answered, refused = (found.counts[key] for key in ("asked", "answered", "refused"))
