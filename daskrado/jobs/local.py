@@ -26,7 +26,6 @@ from daskrado.learners.on_release.moments import MomentsLearner
 from daskrado.models.linear import LinearModel
 from daskrado.privacy.accountant import Event, compose
 from daskrado.privacy.release import Release
-from daskrado.statistics.moments import Moments
 from daskrado.table.yaml_file import write_text
 
 ROLE = "reports"
@@ -44,17 +43,13 @@ class LocalFindings:
 
     def table(self) -> list[tuple[str, str, str, str, str]]:
         """One row for each estimate: column, value, estimate, standard error, interval."""
-        return [
-            (
-                name,
-                value,
-                f"{estimate.values[k]:.5g}",
-                f"{math.sqrt(float(estimate.variance[k])):.3g}",
-                f"{estimate.low[k]:.4g} to {estimate.high[k]:.4g}",
-            )
-            for name, (values, estimate) in self.estimates.items()
-            for k, value in enumerate(values)
-        ]
+        found = []
+        for name, (values, estimate) in self.estimates.items():
+            for k, value in enumerate(values):
+                error = f"{math.sqrt(float(estimate.variance[k])):.3g}"
+                interval = f"{estimate.low[k]:.4g} to {estimate.high[k]:.4g}"
+                found.append((name, value, f"{estimate.values[k]:.5g}", error, interval))
+        return found
 
     def save(self, path: Path) -> None:
         """Write the estimates as JSON."""
@@ -240,10 +235,7 @@ def _learned(
             f"{folder}: reports of {facts.reports.kind} give estimates, not a model; encode labels or edges"
         )
     with connect(cluster or ClusterConfig()) as client:
-        found = facts.reports.moments(facts.domain, Path(folder), client, progress)
-    statistic = Moments(facts.domain.width)
-    values = {block.name: found.steps[block.name] * block.step(found.lattice) for block in statistic.blocks}
-    released = Release(statistic, found.lattice, values, dict(found.noise_std), facts.statement)
+        reports, released = facts.reports.moments(facts, Path(folder), client, progress)
     weights, details = MomentsLearner().fit(released)
     learner = f"moments of local {facts.reports.kind}"
-    return found.reports, LinearModel(facts.domain, weights, facts.statement, learner, details), released
+    return reports, LinearModel(facts.domain, weights, facts.statement, learner, details), released

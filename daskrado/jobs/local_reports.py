@@ -26,6 +26,7 @@ from daskrado.privacy.events import MIN_EPSILON
 from daskrado.privacy.local import BinaryResponse, Estimate, KaryResponse, UnaryEncoding
 from daskrado.privacy.local_numbers import LocalEdges, LocalNumber
 from daskrado.privacy.relations import Relation
+from daskrado.privacy.release import Release
 from daskrado.privacy.statement import PrivacyStatement
 from daskrado.registry import one_of
 from daskrado.statistics.base import Rows
@@ -39,16 +40,6 @@ FACTS = "_local.json"  # the underscore hides it from readers of Parquet folders
 EDGE_BITS = 10  # of the grid of edge vectors: far finer than any noise that protects a row
 _SCHEMA = "daskrado.local/1"
 Estimates = Mapping[str, tuple[tuple[str, ...], Estimate]]  # by column: the names of what is estimated, and how much
-
-
-@dataclass(frozen=True)
-class LocalMoments:
-    """Moments of the rows behind some reports, without bias, in grid steps; the noise is in units of the features."""
-
-    reports: int
-    lattice: Lattice
-    steps: Mapping[str, NDArray[np.float64]]
-    noise_std: Mapping[str, float]
 
 
 class Reports(Frozen):
@@ -79,8 +70,17 @@ class RowReports(Reports):
     """Reports of whole rows, or of all but the label: a least-squares model is learned from their moments."""
 
     @abstractmethod
-    def moments(self, domain: Domain, folder: Path, client: Any, progress: Progress | None) -> LocalMoments:
-        """The moments of the rows behind a folder of reports."""
+    def moments(
+        self, facts: ReportFacts, folder: Path, client: Any, progress: Progress | None
+    ) -> tuple[int, Release]:
+        """The number of reports in a folder, and the moments of the rows behind them, without bias."""
+
+    def _release(
+        self, facts: ReportFacts, lattice: Lattice, steps: Mapping[str, NDArray[Any]], noise_std: dict[str, float]
+    ) -> Release:
+        statistic = Moments(facts.domain.width)
+        values = {block.name: steps[block.name] * block.step(lattice) for block in statistic.blocks}
+        return Release(statistic, lattice, values, noise_std, facts.statement)
 
 
 class LabelReports(RowReports):
@@ -92,7 +92,6 @@ class LabelReports(RowReports):
     keep: float | None = None
 
     def check(self) -> None:
-        """Either key decides the mechanism."""
         if (self.epsilon is None) == (self.keep is None):
             raise UsageError("give epsilon or keep (the probability of the truth), one of them")
         self.mechanism()
@@ -102,7 +101,6 @@ class LabelReports(RowReports):
         return BinaryResponse(self.keep) if self.keep is not None else BinaryResponse.from_epsilon(self.epsilon or 0)
 
     def events(self, domain: Domain) -> list[Event]:
-        """One answer."""
         del domain
         return [self.mechanism().event]
 
@@ -113,9 +111,11 @@ class LabelReports(RowReports):
         column = domain.label.column
         return rows.table.set_column(rows.table.column_names.index(column), column, labels)
 
-    def moments(self, domain: Domain, folder: Path, client: Any, progress: Progress | None) -> LocalMoments:
+    def moments(
+        self, facts: ReportFacts, folder: Path, client: Any, progress: Progress | None
+    ) -> tuple[int, Release]:
         """E[reported y] = (2p - 1) y, so the mean operator is divided by 2p - 1."""
-        statistic = Moments(domain.width)
+        domain, statistic = facts.domain, Moments(facts.domain.width)
         lattice = Lattice(domain.norm_bound, statistic.default_bits)
         lake = open_lake(str(folder), domain)
         summary = collect(statistic, lake, domain, lattice, client=client, progress=progress)
@@ -124,7 +124,7 @@ class LabelReports(RowReports):
         p, q = mechanism.p, mechanism.q
         spread = 2 * math.sqrt(p * q * float(parts["second"].max())) / (p - q)
         parts["mean"] = parts["mean"] / (p - q)
-        return LocalMoments(summary.rows, lattice, parts, {"mean": spread * lattice.step, "second": 0.0})
+        return summary.rows, self._release(facts, lattice, parts, {"mean": spread * lattice.step, "second": 0.0})
 
 
 class EdgeReports(RowReports):
@@ -135,7 +135,6 @@ class EdgeReports(RowReports):
     delta: float = Field(gt=0)
 
     def check(self) -> None:
-        """Epsilon and delta must be in reach."""
         self.mechanism()
 
     def mechanism(self) -> LocalEdges:
@@ -143,7 +142,6 @@ class EdgeReports(RowReports):
         return LocalEdges(self.epsilon, self.delta, EDGE_BITS)
 
     def events(self, domain: Domain) -> list[Event]:
-        """One noisy vector."""
         del domain
         return [self.mechanism().event]
 
@@ -153,9 +151,11 @@ class EdgeReports(RowReports):
         noisy = self.mechanism().randomise(edges.astype(np.int64))
         return pa.table({name: noisy[:, k] for k, name in enumerate(domain.feature_names)})
 
-    def moments(self, domain: Domain, folder: Path, client: Any, progress: Progress | None) -> LocalMoments:
+    def moments(
+        self, facts: ReportFacts, folder: Path, client: Any, progress: Progress | None
+    ) -> tuple[int, Release]:
         """The noise adds m zeta^2 I to the second moments, which is taken off again."""
-        names, scale = domain.feature_names, self.mechanism().scale
+        domain, names, scale = facts.domain, facts.domain.feature_names, self.mechanism().scale
         lattice = Lattice(domain.norm_bound, EDGE_BITS)
         total = tally(str(folder), names, EdgeSums(names), client=client, progress=progress)
         rows, split = int(total[0]), Moments(domain.width).split(total[1:])
@@ -163,7 +163,7 @@ class EdgeReports(RowReports):
         parts["second"] = parts["second"] - rows * scale**2 * np.equal(*np.triu_indices(domain.width))
         std = math.sqrt(rows) * scale
         noise = {"mean": std * lattice.step, "second": std * scale * lattice.step**2}
-        return LocalMoments(rows, lattice, parts, noise)
+        return rows, self._release(facts, lattice, parts, noise)
 
 
 class ResponseColumn(Frozen):
@@ -178,15 +178,12 @@ class ResponseColumn(Frozen):
         values, count = axis.values, len(axis.values)
         if self.kind == "binary" and count != 2:
             raise UsageError(f"reports: {name!r} has {count} values; binary needs 2, take kary or unary")
-        match self.kind:
-            case "binary":
-                return ReportedCategory(name, values, BinaryResponse.from_epsilon(self.epsilon), axis)
-            case "kary":
-                return ReportedCategory(name, values, KaryResponse(self.epsilon, count), axis)
-            case "unary":
-                return ReportedBits(name, values, UnaryEncoding(self.epsilon, count, "symmetric"), axis)
-            case "optimised_unary":
-                return ReportedBits(name, values, UnaryEncoding(self.epsilon, count, "optimised"), axis)
+        if self.kind == "binary":
+            return ReportedCategory(name, values, BinaryResponse.from_epsilon(self.epsilon), axis)
+        if self.kind == "kary":
+            return ReportedCategory(name, values, KaryResponse(self.epsilon, count), axis)
+        how: Literal["symmetric", "optimised"] = "symmetric" if self.kind == "unary" else "optimised"
+        return ReportedBits(name, values, UnaryEncoding(self.epsilon, count, how), axis)
 
 
 class NumberColumn(Frozen):
@@ -223,11 +220,9 @@ class ColumnReports(Reports):
         return tuple(key.reported(domain, name) for name, key in self.columns.items())
 
     def events(self, domain: Domain) -> list[Event]:
-        """One for each column."""
         return [column.mechanism.event for column in self.reported(domain)]
 
     def randomised(self, domain: Domain, rows: SourceRows) -> pa.Table:
-        """The named columns."""
         drawn: dict[str, Any] = {}
         for column in self.reported(domain):
             drawn |= column.randomised(rows)
@@ -239,11 +234,10 @@ class ColumnReports(Reports):
         """The number of reports in a folder; fractions of categories and means of numbers, from exact sums."""
         sums = ColumnSums(self.reported(domain))
         total = tally(str(folder), sums.names, sums, client=client, progress=progress)
-        reports, at = int(total[0]), 1
-        found: dict[str, tuple[tuple[str, ...], Estimate]] = {}
-        for column in sums.columns:
-            part = total[at : at + len(column.values)]
-            at += len(column.values)
+        reports, found = int(total[0]), {}
+        ends = 1 + np.cumsum([len(column.values) for column in sums.columns])
+        for column, end in zip(sums.columns, ends, strict=True):
+            part = total[end - len(column.values) : end]
             if not column.fits(part, reports):
                 raise DataError(f"{folder}: column {column.name!r} holds reports outside {list(column.values)}")
             found[column.name] = (column.values, column.estimate(part, reports, confidence))

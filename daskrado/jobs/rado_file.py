@@ -47,6 +47,12 @@ def diagnose(rados: RadoSet) -> tuple[str, ...]:
     return tuple(notes)
 
 
+def learned(rados: RadoSet, learner: ReleaseLearner) -> LinearModel:
+    """Post-processing: the model says what the rados say."""
+    weights, details = learner.fit(rados.as_release())
+    return LinearModel(rados.domain, weights, rados.statement, learner.name, details)
+
+
 class RadoFileJob(Job):
     """A model from a published set of rados; ``lake`` is the address of its file. No pipeline file names it."""
 
@@ -62,18 +68,16 @@ class RadoFileJob(Job):
         return self.rados.statement
 
     def work(self, run: Run) -> Outcome:
-        """Post-processing: the model says what the rados say."""
-        rados = self.rados
+        rados, count = self.rados, len(self.rados.rados)
         with run.clock("learn"):
-            weights, details = self.learner.fit(rados.as_release())
-        model = LinearModel(rados.domain, weights, rados.statement, self.learner.name, details)
+            model = learned(rados, self.learner)
         return Outcome(
             model,
             rados.statement,
             model,
-            facts={"rows": rados.rows, "rados": len(rados.rados), "kind_of_rados": rados.kind},
-            lines=[f"{len(rados.rados)} rados of kind {rados.kind}, learned by {model.learner}"],
-            made=[("rados", f"{len(rados.rados)} of kind {rados.kind}"), ("learner", model.learner)],
+            facts={"rows": rados.rows, "rados": count, "kind_of_rados": rados.kind},
+            lines=[f"{count} rados of kind {rados.kind}, learned by {model.learner}"],
+            made=[("rados", f"{count} of kind {rados.kind}"), ("learner", model.learner)],
             notes=diagnose(rados),
         )
 

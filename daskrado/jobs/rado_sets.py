@@ -43,10 +43,6 @@ class SetPlan:
         """That of the set, and that of the choice among its learner's rounds."""
         return () if self.charge is None else (self.charge, *self.item.choice())
 
-    def statement(self, rows: int) -> PrivacyStatement:
-        """What the set says of its rados; where it is not private, that may depend on the number of rows."""
-        return self.item.unprotected(rows) if self.charge is None else self.charge.statement
-
 
 class RadoSetKeys(Frozen):
     """The keys that every set has. A kind adds its own, says whom it protects, and plans itself."""
@@ -90,6 +86,11 @@ class RadoSetKeys(Frozen):
         return getattr(self, "protect", None)
 
     @property
+    def rows_public(self) -> bool:
+        """Whether the set says how many rows the lake has."""
+        return self.protects is None or self.protects.relation.rows_public
+
+    @property
     def protected_columns(self) -> tuple[str, ...]:
         """The columns that are protected by name."""
         feature = None if self.protects is None else self.protects.feature
@@ -111,7 +112,7 @@ class RadoSetKeys(Frozen):
             check_protected_feature(domain, feature, f"set {self.name!r}: feature")
 
     def unprotected(self, rows: int) -> PrivacyStatement:
-        """What the set says where it is not private."""
+        """What the set says where it is not private, which may depend on the number of rows."""
         del rows
         return PrivacyStatement.none()
 
@@ -133,13 +134,8 @@ class RadoSetKeys(Frozen):
     def _assumptions(self) -> tuple[str, ...]:
         protect = self._protect
         assert protect is not None
-        assumed = (protect.owned, DOMAIN_IS_PUBLIC)
-        if protect.feature is None:
-            return assumed
-        return (
-            *assumed,
-            f"only {protect.feature} is protected; all other columns are taken as public, and are published",
-        )
+        named = f"only {protect.feature} is protected; all other columns are taken as public, and are published"
+        return (protect.owned, DOMAIN_IS_PUBLIC, *([named] if protect.feature is not None else []))
 
     def _charge(self, what: str, event: Event, budget: Budget, how: str, theorem: str, room: int) -> Charge:
         assert self.protects is not None

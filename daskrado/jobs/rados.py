@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from daskrado.audit.reconstruction import recoverable
 from daskrado.errors import UsageError
 from daskrado.jobs.base import Charge, Job, Line, Outcome, Run
-from daskrado.jobs.rado_file import diagnose
+from daskrado.jobs.rado_file import diagnose, learned
 from daskrado.jobs.rado_set_kinds import AnyRadoSet
 from daskrado.jobs.rado_sets import SetPlan, together
 from daskrado.jobs.report import Section, bars, statement_rows
@@ -27,7 +27,7 @@ from daskrado.models.rados import RadoSet, rados_of
 from daskrado.privacy.accountant import event_to_json
 from daskrado.privacy.protect import Protect
 from daskrado.privacy.release import Release, release_noised_rows, release_without_privacy
-from daskrado.privacy.statement import MarginalFacts, PrivacyStatement
+from daskrado.privacy.statement import PrivacyStatement
 from daskrado.statistics.base import Summary
 
 
@@ -72,19 +72,14 @@ class RadosJob(Job):
             raise ValueError(f"sets: the name {next(n for n in names if names.count(n) > 1)!r} is given twice")
         for item in self.sets:
             item.check_columns(self.domain)
-        secret = self._keeping_rows_secret()
-        public = [name for name in names if name not in secret]
-        if secret and public:
+        secret = next((item.name for item in self.sets if not item.rows_public), None)
+        public = next((item.name for item in self.sets if item.rows_public), None)
+        if secret is not None and public is not None:
             raise ValueError(
-                f"sets: {secret[0]!r} keeps the number of rows secret (add_remove), and {public[0]!r} publishes it: "
+                f"sets: {secret!r} keeps the number of rows secret (add_remove), and {public!r} publishes it: "
                 "protect under replace_one, or make them in two runs"
             )
         return self
-
-    def _keeping_rows_secret(self) -> list[str]:
-        return [
-            item.name for item in self.sets if item.protects is not None and not item.protects.relation.rows_public
-        ]
 
     @property
     def protects(self) -> bool:
@@ -94,7 +89,7 @@ class RadosJob(Job):
     @property
     def rows_public(self) -> bool:
         """A run either keeps its lake's number of rows secret or publishes it."""
-        return not self._keeping_rows_secret()
+        return all(item.rows_public for item in self.sets)
 
     def plans(self) -> list[SetPlan]:
         """Every set with its noise calibrated, anew for each run."""
@@ -144,7 +139,7 @@ class RadosJob(Job):
             facts={"sets": [_set_facts(plan, one) for plan, one in zip(plans, made, strict=True)]},
             lines=[line for one in made for line in _set_lines(one)],
             sections=lambda: [section for one in made for section in _set_sections(one)],
-            files={name: write for one in made for name, write in _set_files(one)},
+            files={name: write for one in made for name, write in _set_files(one).items()},
         )
 
 
@@ -193,19 +188,14 @@ def _summed(run: Run, plan: SetPlan) -> Summary | None:
 
 
 def _released(run: Run, plan: SetPlan, summary: Summary | None) -> Release:
-    def gather() -> Summary:
-        assert summary is not None
-        return summary
-
-    role = plan.item.role()
+    role, kept = plan.item.role(), cast(Summary, summary)  # it is None only where the account has the release
     with run.clock(f"release {plan.item.name}"):
         if plan.charge is None:
-            return release_without_privacy(gather(), plan.statement(run.lake.rows))
+            return release_without_privacy(kept, plan.item.unprotected(run.lake.rows))
         if plan.mechanism is not None:
-            return run.release(role, plan.mechanism, gather)
-        noisy = gather()
+            return run.release(role, plan.mechanism, lambda: kept)
         run.account.spend(run.grants[role])
-        return release_noised_rows(noisy, plan.charge.statement)
+        return release_noised_rows(kept, plan.charge.statement)
 
 
 def _made(run: Run, plan: SetPlan, released: Release) -> MadeSet:
@@ -224,13 +214,8 @@ def _made(run: Run, plan: SetPlan, released: Release) -> MadeSet:
     if item.learn is None:
         return MadeSet(item.name, rados, None, notes)
     with run.clock(f"learn {item.name}"):
-        model = _learned(rados, item.learn) if item.keep_epsilon is None else _chosen(run, plan, rados)
+        model = learned(rados, item.learn) if item.keep_epsilon is None else _chosen(run, plan, rados)
     return MadeSet(item.name, rados, model, notes)
-
-
-def _learned(rados: RadoSet, learner: Any) -> LinearModel:
-    weights, details = learner.fit(rados.as_release())
-    return LinearModel(rados.domain, weights, rados.statement, learner.name, details)
 
 
 def _chosen(run: Run, plan: SetPlan, rados: RadoSet) -> LinearModel:
@@ -272,10 +257,9 @@ def _set_facts(plan: SetPlan, made: MadeSet) -> dict[str, Any]:
     }
 
 
-def _set_files(made: MadeSet) -> Iterator[tuple[str, Any]]:
-    yield f"{made.name}.rados.parquet", made.rados.save
-    if made.model is not None:
-        yield f"{made.name}.model.json", made.model.save
+def _set_files(made: MadeSet) -> dict[str, Any]:
+    model = {} if made.model is None else {f"{made.name}.model.json": made.model.save}
+    return {f"{made.name}.rados.parquet": made.rados.save, **model}
 
 
 def _set_lines(made: MadeSet) -> Iterator[str]:
@@ -306,14 +290,11 @@ def _set_sections(made: MadeSet) -> Iterator[Section]:
 
 
 def _protection_rows(statement: PrivacyStatement) -> list[tuple[str, str]]:
-    if statement.marginal is not None:
-        return _marginal_rows(statement.marginal)
-    if not statement.private:
+    facts = statement.marginal
+    if facts is None and not statement.private:
         return [("protected", "nobody: an un-noised sum can be attacked, see `daskrado audit rados`")]
-    return statement_rows(statement)
-
-
-def _marginal_rows(facts: MarginalFacts) -> list[tuple[str, str]]:
+    if facts is None:
+        return statement_rows(statement)
     composed = "none" if facts.composed_epsilon is None else f"{facts.composed_epsilon:.4g}"
     return [
         ("coordinate", facts.feature),

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from daskrado.bounds.teachers import (
     CONFIDENCE,
@@ -68,10 +68,15 @@ class AnswersConfig(Frozen):
     engine: int = Field(default=1, ge=1)
     agreement: float = Field(default=0.9, gt=0.5, le=1, description="assumed by the plan")
 
+    @field_validator("mechanism")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        with about_the_key():
+            return vote_mechanism(name).name
+
     @model_validator(mode="after")
     def _check(self) -> AnswersConfig:
-        with about_the_key():
-            counts_refusals = vote_mechanism(self.mechanism).counts_refusals
+        counts_refusals = vote_mechanism(self.mechanism).counts_refusals
         if counts_refusals != (self.refusals is not None):
             raise ValueError("refusals is needed by sparse_vector, and only by it")
         if isinstance(self.refusals, int) and not 1 <= self.refusals <= self.queries:
