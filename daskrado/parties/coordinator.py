@@ -28,7 +28,6 @@ from daskrado.parties.rounds import Round
 from daskrado.parties.study import RoundPlan, Terms, load_study, terms_of
 from daskrado.parties.study_folder import Closing, StudyFolder
 from daskrado.privacy.release import Release, release_of_shares, release_without_privacy
-from daskrado.privacy.shares import GaussianShares
 from daskrado.statistics.base import Summary
 
 _AGAIN = "this study's total can be released no more; a study with a new budget would be a new charge at every site"
@@ -115,9 +114,10 @@ class _Standing:
 
         if plan.mechanism is None:
             return release_without_privacy(gather())
-        if isinstance(plan.mechanism, GaussianShares):
-            return release_of_shares(plan.mechanism, gather().vector, plan.statement)
-        (charge,) = plan.charges
+        if plan.shares is not None:
+            return release_of_shares(plan.shares, gather().vector, plan.statement)
+        charge = plan.charge
+        assert charge is not None
         assert job.budget is not None
         if not account.ledger.has_limits(self.round.study):  # one release of this study, and no more
             account.ledger.set_limit(self.round.study, charge.relation, job.budget.epsilon, job.budget.delta)
@@ -152,19 +152,19 @@ class _Standing:
 
     def noise_price(self, released: Release) -> dict[str, Any]:
         """Who added the noise, what is guaranteed to be in it, and what it costs beside one trusted curator."""
-        mechanism, std = self.plan.mechanism, released.noise_std
+        shares, std = self.plan.shares, released.noise_std
         facts: dict[str, Any] = {"added_by": self.terms.noise_in_words, "std_of_total": std}
-        if isinstance(mechanism, GaussianShares):
-            part = math.sqrt(mechanism.honest / mechanism.sites)
+        if shares is not None:
+            part = math.sqrt(shares.honest / shares.sites)
             facts |= {
-                "sites": mechanism.sites,
+                "sites": shares.sites,
                 "rounds_charged": self.round.number,
-                "honest_sites_needed": mechanism.honest,
+                "honest_sites_needed": shares.honest,
                 "std_guaranteed": {name: value * part for name, value in std.items()},
                 "std_beside_central": 1 / part,
                 "charged": "every site's own ledger, for every round that it contributed to",
             }
-        elif mechanism is not None:
+        elif self.plan.mechanism is not None:
             facts["charged"] = "every site's own ledger, once for the study, and the coordinator's"
         return facts
 
@@ -216,8 +216,8 @@ def combine(
     place = contextlib.nullcontext() if output is None else claimed(output, overwrite=overwrite, who=who)
     with _account(plan, round_, ledger, overwrite) as account, place as account.claim:
         job = plan.job.model_copy(update={"output": "." if output is None else str(output)})
-        run = Run(job, plan.charges, account, None)
-        run.charged_elsewhere = isinstance(plan.mechanism, GaussianShares)  # every site's own ledger
+        run = Run(job, () if plan.charge is None else (plan.charge,), account, None)
+        run.charged_elsewhere = plan.shares is not None  # every site's own ledger
         result = publish(run, this.outcome(this.release(run, own)), write=output is not None)
         if output is None:
             account.done()
@@ -228,7 +228,7 @@ def combine(
 def _account(plan: RoundPlan, round_: Round, path: str | Path | None, overwrite: bool) -> Iterator[Account]:
     """With central noise the coordinator's account of this round: new, or as it was when it was cut off."""
     run = f"study {round_.study} round {round_.number} {round_.digest.hex()[:16]}"
-    if plan.mechanism is None or isinstance(plan.mechanism, GaussianShares):
+    if plan.mechanism is None or plan.shares is not None:
         yield Account(run, overwrite=overwrite)
         return
     with (
@@ -249,9 +249,7 @@ def status_lines(folder: str | Path) -> Iterator[str]:
     yield f"guarantee   {plan.statement.sentence()}"
     yield f"noise       {terms.noise_in_words}"
     if plan.mechanism is not None:
-        yield f"price       {plan.mechanism.event} for every site" + (
-            ", each round" if isinstance(plan.mechanism, GaussianShares) else ", once"
-        )
+        yield f"price       {plan.mechanism.event} for every site, {'once' if plan.shares is None else 'each round'}"
     yield f"minimum     {latest.minimum} sites"
     for number in range(1, latest.number + 1):
         round_ = latest if number == latest.number else where.round(number)

@@ -145,9 +145,8 @@ def _vector(
             yield gather().vector, False
             return
         with opened_ledger(ledger_path, job.ledger) as ledger:
-            shares = plan.mechanism if isinstance(plan.mechanism, GaussianShares) else None
             run = f"study {round_.study} {round_.terms_digest[:16]}"
-            if shares is not None:
+            if plan.shares is not None:
                 run += f" round {round_.number} {round_.digest.hex()[:16]}"
             runs = [run, *(e.run for e in ledger.entries(job.dataset) if e.run.startswith(f"{run} again "))]
             if pay_again:
@@ -155,18 +154,19 @@ def _vector(
             finish = "daskrado site contribute, as before"
             with named_account(ledger, runs[-1], finish, again=_AGAIN, charged_once=True) as account:
                 grant, charged = _reserved(plan, lake, account)
-                if shares is None:
+                if plan.shares is None:
                     vector = gather().vector
                     account.spend(grant)
                 else:
-                    vector = _shared(shares, account, grant, gather)
+                    vector = _shared(plan.shares, account, grant, gather)
                 yield vector, charged
                 account.done()
 
 
 def _reserved(plan: RoundPlan, lake: Lake, account: Account) -> tuple[Grant, bool]:
     """This site's charge, and whether it is a new one."""
-    job, (charge,) = plan.job, plan.charges
+    job, charge = plan.job, plan.charge
+    assert charge is not None
     account.same_lake(job.lake, lake)
     before = len(account.ledger.entries(job.dataset))
     grant = replace(charge, role="share").reserve(account, job.dataset, lake.fingerprint)

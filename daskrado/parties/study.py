@@ -12,8 +12,8 @@ from pydantic import Field, field_validator, model_validator
 
 from daskrado.cluster import ClusterConfig
 from daskrado.errors import DataError
-from daskrado.jobs.base import Charge
 from daskrado.jobs.learn import ROLE, AnyLearner, AnyStatistic, LearnJob
+from daskrado.jobs.outcome import Charge, calibrated
 from daskrado.learners.base import ReleaseLearner
 from daskrado.parties.mailbox import check_name
 from daskrado.parties.rounds import Round
@@ -58,15 +58,18 @@ class RoundPlan:
     """What a round asks of every site: all of it public."""
 
     job: RoundJob
-    mechanism: Mechanism | None
-    statement: PrivacyStatement
+    mechanism: Mechanism | None = None
+    charge: Charge | None = None
 
     @property
-    def charges(self) -> tuple[Charge, ...]:
-        """What the round costs whoever pays for it."""
-        if self.mechanism is None:
-            return ()
-        return (Charge(ROLE, self.mechanism.event, self.statement, 16 * self.job.summed.size),)
+    def statement(self) -> PrivacyStatement:
+        """What is guaranteed."""
+        return PrivacyStatement.none() if self.charge is None else self.charge.statement
+
+    @property
+    def shares(self) -> GaussianShares | None:
+        """The mechanism, where every site adds a share of the noise."""
+        return self.mechanism if isinstance(self.mechanism, GaussianShares) else None
 
 
 class Terms(Frozen):
@@ -125,39 +128,26 @@ class Terms(Frozen):
             content["cluster"] = cluster
         job = parse(RoundJob, content, "study")
         if not isinstance(job.privacy, Private):
-            return RoundPlan(job, None, PrivacyStatement.none())
-        mechanism = self._mechanism(job, job.privacy, sites)
-        statement = PrivacyStatement.of(
-            mechanism.event,
-            job.privacy.protect,
-            job.privacy.budget,
-            mechanism=mechanism.name,
-            theorem=mechanism.theorem,
-            assumptions=self._assumptions(job, job.privacy),
-        )
-        return RoundPlan(job, mechanism, statement)
+            return RoundPlan(job)
+        chosen, assumptions = self._noise_of(job, job.privacy, sites)
+        room = 16 * job.summed.size
+        charge = Charge.of(ROLE, chosen.event, job.privacy, chosen.name, chosen.theorem, assumptions, room=room)
+        return RoundPlan(job, chosen, charge)
 
-    def _mechanism(self, job: RoundJob, private: Private, sites: int) -> Mechanism:
-        """Noise that a trusted coordinator adds once, or shares of it that every site adds."""
-        if not isinstance(self.noise, DistributedNoise):
-            central = job.calibrated()
-            assert central is not None
-            return central
+    def _noise_of(self, job: RoundJob, private: Private, sites: int) -> tuple[Mechanism, list[str]]:
+        """Noise that a trusted coordinator adds once, or shares of it that every site adds; and what it assumes."""
         protect, budget = private.protect, private.budget
-        target = Target(job.summed, job.lattice, protect.relation, protect.rows_per_unit)
-        return GaussianShares(target, budget.epsilon, budget.delta, honest=self.noise.honest, sites=sites)
-
-    def _assumptions(self, job: RoundJob, private: Private) -> list[str]:
-        found = [f"{private.protect.owned.removesuffix(' in the lake')} at all sites together"]
-        found += job.assumptions[1:]
+        assumed = [f"{protect.owned.removesuffix(' in the lake')} at all sites together", *job.assumptions[1:]]
         if not isinstance(self.noise, DistributedNoise):
-            return [*found, "the coordinator is trusted with the exact total, adds noise once and releases one round"]
-        return [
-            *found,
-            f"in any roster of at least {self.minimum} sites, {self.noise.honest} or more add their share of noise "
+            assumed.append("the coordinator is trusted with the exact total, adds noise once and releases one round")
+            return calibrated(private, job.summed, job.lattice, job.mechanism), assumed
+        honest, target = self.noise.honest, Target(job.summed, job.lattice, protect.relation, protect.rows_per_unit)
+        assumed += [
+            f"in any roster of at least {self.minimum} sites, {honest} or more add their share of noise "
             "and keep their keys secret",
             "the sites compared the roster's fingerprint with each other",
         ]
+        return GaussianShares(target, budget.epsilon, budget.delta, honest=honest, sites=sites), assumed
 
     @property
     def content(self) -> dict[str, Any]:
