@@ -34,7 +34,6 @@ from daskrado.privacy.statement import PrivacyStatement
 from daskrado.registry import options
 from daskrado.statistics.features import FeatureDigest, digest_text
 from daskrado.table.domain import Domain
-from daskrado.table.lattice import Lattice
 from daskrado.table.yaml_file import parse
 
 
@@ -67,15 +66,16 @@ def make_request(
         "lattice_bits": lattice_bits,
     }
     draft = parse(Request, content, "request")
-    digest, rows = features_digest(features, domain, draft.lattice, cluster, progress)
+    digest, rows = features_digest(features, draft, cluster, progress)
     request = draft.model_copy(update={"features": FeatureMark(digest=digest, rows=rows, address=address)})
     return key.sign(REQUEST, request.model_dump(mode="json", by_alias=True))
 
 
 def features_digest(
-    features: Any, domain: Domain, lattice: Lattice, cluster: ClusterConfig | None, progress: Progress | None
+    features: Any, request: Request, cluster: ClusterConfig | None, progress: Progress | None
 ) -> tuple[str, int]:
-    """The digest of encoded features by key, and their number of rows."""
+    """The digest of features by key, encoded as a request says, and their number of rows."""
+    domain, lattice = request.domain, request.lattice
     lake = open_features(features, domain, ids=True)
     with connect(cluster or ClusterConfig(), lake.size) as client:
         statistic = FeatureDigest(domain.width)
@@ -117,7 +117,7 @@ class LearnFromAnswer(Job):
         """Check the features against the answer, then learn."""
         answer, lattice, loss = self.answer, self.request.lattice, self.request.loss
         with run.clock("digest"):
-            digest, rows = features_digest(self.lake, self.domain, lattice, self.cluster, run.progress)
+            digest, rows = features_digest(self.lake, self.request, self.cluster, run.progress)
         if digest != answer.features_digest:
             raise DataError(f"the features changed since the request was made: {rows} rows here, {answer.rows} then")
         mean = np.ldexp(np.array(answer.steps, dtype=np.float64), -lattice.bits) / rows

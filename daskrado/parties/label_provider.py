@@ -90,7 +90,7 @@ class Provider:
     ) -> Answer:
         domain, lattice = request.domain, request.lattice
         lake = open_joined(features, self.labels, domain, progress)
-        digest, rows = features_digest(features, domain, lattice, self.cluster, progress)
+        digest, rows = features_digest(features, request, self.cluster, progress)
         if (digest, rows) != (request.features.digest, request.features.rows):
             raise DataError(
                 f"{where}: the features changed since the request was made, or are others: "
