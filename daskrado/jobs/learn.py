@@ -151,8 +151,9 @@ class LearnJob(PrivateJob):
     @cached_property
     def lattice(self) -> Lattice:
         """The grid of the rows."""
-        default = Statistic.default_bits if self.chosen_statistic is None else self.chosen_statistic.default_bits
-        return Lattice(self.domain.norm_bound, self.lattice_bits or default)
+        source = self.learner if isinstance(self.learner, IterativeLearner) else self.chosen_statistic
+        assert source is not None
+        return Lattice(self.domain.norm_bound, self.lattice_bits or source.default_bits)
 
     @cached_property
     def facts(self) -> PublicFacts:

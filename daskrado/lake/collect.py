@@ -21,12 +21,12 @@ from daskrado.lake.partial import (
     FAN_IN,
     Job,
     Partial,
-    RowStore,
     Share,
     merge_all,
     merge_tree,
     partition_partial,
 )
+from daskrado.lake.row_store import RowStore
 from daskrado.lake.scan import Lake, open_lake
 from daskrado.lake.seeds import SignatureKey
 from daskrado.lake.watch import Watch

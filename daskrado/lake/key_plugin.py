@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from distributed import WorkerPlugin
 
-from daskrado.lake.partial import RowStore
+from daskrado.lake.row_store import RowStore
 
 
 class KeyPlugin(WorkerPlugin):  # type: ignore[misc]

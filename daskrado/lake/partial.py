@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from daskrado.errors import DataError
+from daskrado.lake.row_store import RowStore, row_bytes
 from daskrado.lake.seeds import position_seeds, record_seeds
 from daskrado.statistics.base import Additive, Place, Rows
+from daskrado.table.compact_encoding import CompactTable
 from daskrado.table.domain import Domain
 from daskrado.table.encoded_table import EncodedTable, Problem
 from daskrado.table.encoding import encode_groups, encode_table, needed_columns
 from daskrado.table.inner_loops import compile_loops
 from daskrado.table.lattice import Lattice
+from daskrado.table.products import Features
 
 CHUNK_ROWS = 32_768  # encoded rows held at once by a task
+_DENSE_CELLS = 1 << 23  # of compact rows that are made dense at once, for statistics that need it
 FAN_IN = 8
 
 
@@ -53,7 +57,14 @@ class Job:
 
     def partial(self, rows: Rows) -> NDArray[Any]:
         """The statistic of a block, or of its rows in the share."""
-        return self.statistic.partial(rows if self.share is None else self.share.of(rows))
+        rows = self.statistic.thin(rows)
+        rows = rows if self.share is None else self.share.of(rows)
+        if self.statistic.compact:
+            return self.statistic.partial(rows)
+        total = self.statistic.zero()
+        for start in range(0, len(rows.y), step := max(1, _DENSE_CELLS // self.domain.width)):
+            total = self.statistic.merge(total, self.statistic.partial(rows.dense(start, start + step)))
+        return total
 
 
 @dataclass(frozen=True)
@@ -66,37 +77,6 @@ class Partial:
 
     def __repr__(self) -> str:
         return f"<Partial of {len(self.vector)} private numbers>"
-
-
-class RowStore:
-    """Encoded rows kept in memory from one pass to the next, up to ``limit`` bytes. Never pickled with content."""
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.used = 0
-        self._kept: dict[str, list[Rows]] = {}
-
-    def __repr__(self) -> str:
-        return f"<RowStore of {len(self._kept)} partitions>"
-
-    def __reduce__(self) -> Any:
-        return RowStore, (self.limit,)
-
-    def get(self, identity: str) -> list[Rows] | None:
-        """The blocks of a partition, if they were kept."""
-        return self._kept.get(identity)
-
-    def keep(self, identity: str, found: list[Rows]) -> None:
-        """Keep a partition's blocks; :meth:`room` was asked before they were copied."""
-        if identity not in self._kept:
-            self._kept[identity] = found
-
-    def room(self, size: int) -> bool:
-        """Set ``size`` bytes aside if they fit."""
-        if self.used + size > self.limit:
-            return False
-        self.used += size
-        return True
 
 
 def merge_all(job: Job, parts: list[Partial]) -> Partial:
@@ -140,8 +120,7 @@ def partition_partial(
     if job.compiled:
         compile_loops()
     use, groups = job.statistic.label_use, job.statistic.grouped_by
-    on_grid = job.statistic.on_grid
-    form = f"{partition.identity} {use} {on_grid} {groups and groups.column}"  # rows in another form are other rows
+    form = f"{partition.identity} {use} {groups and groups.column}"  # rows in another form are other rows
     kept = store.get(form)
     if kept is not None:
         vector = job.statistic.zero()
@@ -152,8 +131,8 @@ def partition_partial(
     if groups is not None and groups.column not in columns:
         columns.append(groups.column)
     vector, rows = job.statistic.zero(), 0
-    buffer = np.empty((CHUNK_ROWS, job.domain.width), order="F")
-    keeping = store.limit > 0 and store.room(partition.rows * (8 * job.domain.width + 9))
+    size = partition.rows * row_bytes(job.domain, seeded=job.seeded, grouped=groups is not None)
+    keep = store.keep if store.room(size) else store.write if store.disk(size) and job.domain.kernel is None else None
     copies: list[Rows] = []
     tables = partition.tables(columns) if content is None else [(0, content.select(columns))]
     try:
@@ -167,19 +146,42 @@ def partition_partial(
                 )
             if refused := encoded.refused(strict=job.strict):
                 return _unusable(job, partition, refused)
-            for block in blocks(job, encoded, f"{partition.name}#{group}", material, buffer, first + rows):
+            name = f"{partition.name}#{group}"
+            whole = None if keep is not None else _at_once(job, encoded, name, material)
+            if whole is not None:
+                vector = job.statistic.merge(vector, whole)
+            for block in blocks(job, encoded, name, material, first + rows) if whole is None else ():
                 vector = job.statistic.merge(vector, job.partial(block))
-                if keeping:
-                    copies.append(replace(block, x=np.array(block.x, order="F")))
+                if keep is not None:
+                    copies.append(block)
             if refused := encoded.refused(strict=job.strict):
                 return _unusable(job, partition, refused)
             rows += encoded.length
             del table, encoded  # before the next row group is read
     except DataError as error:
         return Partial(job.statistic.zero(), 0, (str(error),))
-    if keeping:
-        store.keep(form, copies)
+    if keep is not None:
+        keep(form, copies)
     return Partial(vector, rows)
+
+
+def _at_once(job: Job, encoded: EncodedTable, name: str, material: bytes) -> NDArray[Any] | None:
+    """The sum over a whole table, where the statistic has a faster way to it than block by block."""
+    direct = type(job.statistic).of_table is not Additive.of_table
+    if not direct or not job.compiled or job.share is not None or job.domain.kernel is not None:
+        return None
+    if encoded.labels is None or encoded.groups is not None or not encoded.length:
+        return None
+    starts = range(0, encoded.length, CHUNK_ROWS)
+    seeds = [_seeds(encoded, name, material, s, min(s + CHUNK_ROWS, encoded.length)) for s in starts]
+    return job.statistic.of_table(CompactTable(encoded), encoded.labels, np.concatenate(seeds), job.lattice)
+
+
+def _seeds(encoded: EncodedTable, name: str, material: bytes, start: int, stop: int) -> NDArray[np.uint64]:
+    """Seeds of the rows of one chunk, by record id or by place."""
+    if encoded.ids is not None:
+        return record_seeds(material, encoded.ids[start:stop])
+    return position_seeds(material, name, start, stop - start)
 
 
 def _unusable(job: Job, partition: Any, problems: Iterable[Problem]) -> Partial:
@@ -187,27 +189,23 @@ def _unusable(job: Job, partition: Any, problems: Iterable[Problem]) -> Partial:
     return Partial(job.statistic.zero(), 0, tuple(f"{where}: {problem}" for problem in problems))
 
 
-def blocks(
-    job: Job, encoded: EncodedTable, name: str, material: bytes, buffer: np.ndarray, first: int
-) -> Iterator[Rows]:
+def blocks(job: Job, encoded: EncodedTable, name: str, material: bytes, first: int) -> Iterator[Rows]:
     """Cut an encoded table into blocks of rows on the lattice; ends early when the table cannot be used."""
     optional = job.statistic.grouped_by is not None and job.statistic.grouped_by.optional
+    compact = None if job.domain.kernel is not None else CompactTable(encoded)
     for start in range(0, encoded.length, CHUNK_ROWS):
         stop = min(start + CHUNK_ROWS, encoded.length)
-        if job.statistic.on_grid:
-            x = encoded.on_grid(start, stop, buffer, job.lattice)
+        x: Features
+        if compact is not None:
+            x = compact.block(start, stop, job.lattice)
         else:
-            x = encoded.clipped(start, stop, buffer, job.lattice.norm_bound)
+            dense = encoded.block(start, stop, np.empty((stop - start, job.domain.width), order="F"))
+            x = job.lattice.quantise(dense)
         if encoded.refused(strict=job.strict):
             return
-        seeds = None
-        if job.seeded:
-            if encoded.ids is not None:
-                seeds = record_seeds(material, encoded.ids[start:stop])
-            else:
-                seeds = position_seeds(material, name, start, stop - start)
+        seeds = _seeds(encoded, name, material, start, stop) if job.seeded else None
         y = np.zeros(stop - start, dtype=np.int8) if encoded.labels is None else encoded.labels[start:stop]
         groups = None if encoded.groups is None else encoded.groups[start:stop]
         place = None if job.rows is None else Place(material, first + start, job.rows)
-        rows = Rows(x, y, seeds, groups, place)
+        rows = Rows(x, y, seeds, groups, place, first + start)
         yield rows if groups is None or optional else rows.where(groups >= 0)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskrado.errors import UsageError
+from daskrado.losses.elementary import exp_minus, log_one_plus
 
 PACKAGE = "daskrado.losses"
 Margins = NDArray[np.float64]
@@ -60,7 +61,7 @@ class Loss(ABC):
 
 @dataclass(frozen=True)
 class Logistic(Loss):
-    """log(1 + exp(-z)); slope in (-1, 0), curvature at most 1/4."""
+    """log(1 + exp(-z)); slope in [-1, 0), curvature at most 1/4. By public tables: the same bits everywhere."""
 
     name: ClassVar[str] = "logistic"
     odd: ClassVar[float | None] = 1.0
@@ -68,25 +69,24 @@ class Logistic(Loss):
     smoothness: ClassVar[float] = 0.25
 
     def value(self, z: Margins) -> Margins:
-        return np.logaddexp(0.0, -z)
+        return log_one_plus(exp_minus(np.abs(z))) - np.minimum(z, 0.0)
 
     def slope(self, z: Margins) -> Margins:
         """-1 / (1 + exp(z))."""
-        from scipy.special import expit  # not needed to plan
-
-        return np.asarray(-expit(-z))
+        small = exp_minus(np.abs(z))
+        return np.where(z > 0, -small, -1.0) / (1.0 + small)
 
     def curvature(self, z: Margins) -> Margins:
         """p (1 - p), p = 1 / (1 + exp(-z))."""
-        from scipy.special import expit
-
-        return np.asarray(expit(z) * expit(-z))
+        small = exp_minus(np.abs(z))
+        return np.asarray(small / ((1.0 + small) * (1.0 + small)))
 
     def derivatives(self, z: Margins) -> tuple[Margins, Margins, Margins]:
         """All from one exponential."""
-        small = np.exp(-np.abs(z))
-        share = 1.0 / (1.0 + small)
-        return np.log1p(small) - np.minimum(z, 0.0), np.where(z > 0, -small * share, -share), small * share * share
+        small = exp_minus(np.abs(z))
+        whole = 1.0 + small
+        value = log_one_plus(small) - np.minimum(z, 0.0)
+        return value, np.where(z > 0, -small, -1.0) / whole, small / (whole * whole)
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 from daskrado.statistics.base import Block, Groups, IntVector, Rows
 from daskrado.statistics.features import LabelFree, group_sums
 from daskrado.table.lattice import Lattice
+from daskrado.table.products import dots
 
 WEIGHT_BITS = 30
+_HALF = 15
 TOTAL_BITS = 58  # |weights| < 2^31 and |row| <= 2^26 in grid steps: margins fit with their sign
 
 
@@ -25,6 +27,8 @@ class _BagMargins(LabelFree):
     groups: Groups
     weights: tuple[int, ...]
 
+    compact: ClassVar[bool] = True
+
     @property
     def grouped_by(self) -> Groups | None:
         """The bags."""
@@ -32,8 +36,9 @@ class _BagMargins(LabelFree):
 
     def margins(self, rows: Rows) -> NDArray[np.int64]:
         """Whole margins, shifted to be positive: exact in int64 whatever the order of the sums."""
-        whole = rows.x.astype(np.int64) @ np.array(self.weights, dtype=np.int64)
-        return np.asarray(whole + (1 << (TOTAL_BITS - 1)))
+        high, low = np.divmod(np.array(self.weights, dtype=np.int64), 1 << _HALF)  # so that floats are exact, too
+        leading, trailing = (dots(rows.features, half.astype(np.float64)).astype(np.int64) for half in (high, low))
+        return np.asarray((leading << _HALF) + trailing + (1 << (TOTAL_BITS - 1)))
 
 
 @dataclass(frozen=True)
@@ -91,7 +96,7 @@ class SplitAtMargins(_BagMargins):
         bags, count = rows.groups, len(self.groups.values)
         gap = self.margins(rows) - np.array(self.cuts, dtype=np.int64)[bags]
         picks = (gap > 0, gap == 0)
-        sums = [group_sums(rows.x[pick], bags[pick], count).ravel() for pick in picks]
+        sums = [group_sums(rows.features, np.where(pick, bags, -1), count).ravel() for pick in picks]
         counts = [np.bincount(bags[pick], minlength=count) for pick in picks]
         return np.concatenate([*sums, *counts]).astype(np.int64)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NoReturn
 
 import numpy as np
@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 
 from daskrado.errors import UsageError
 from daskrado.privacy.relations import Relation, Sensitivity
+from daskrado.table.compact_encoding import CompactTable
 from daskrado.table.domain import Scalar
 from daskrado.table.lattice import Lattice
+from daskrado.table.products import Features, dense, take
 
 IntVector = NDArray[np.int64]
 
@@ -33,25 +35,41 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A block of rows on the lattice: whole numbers as float64, labels +1/-1, and one public-law seed per row.
+    """A block of rows on the lattice: features, labels +1/-1, and one public-law seed per row.
 
-    A label that is missing or was not asked for is 0. A row that counts as nothing, because it holds a value that
-    the Domain does not allow, is 0 in all features and in its label; it is still counted where the number of rows is
-    public. ``groups`` holds each row's place in the statistic's groups.
+    ``features`` are compact, or dense: whole numbers as float64. A label that is missing or was not asked for is 0. A
+    row that counts as nothing, because it holds a value that the Domain does not allow, is 0 in all features and in
+    its label; it is still counted where the number of rows is public. ``groups`` holds each row's place in the
+    statistic's groups, ``first`` is the block's place in the lake.
     """
 
-    x: NDArray[np.float64]
+    features: Features
     y: NDArray[np.int8]
     seeds: NDArray[np.uint64] | None = None
     groups: NDArray[np.int32] | None = None
     place: Place | None = None
+    first: int = 0
+
+    @property
+    def x(self) -> NDArray[np.float64]:
+        """The features as dense rows, made anew where they are compact."""
+        return dense(self.features)
+
+    def dense(self, start: int, stop: int) -> Rows:
+        """Some rows that follow each other, as a block of their own with dense features."""
+        rows = self.take(slice(start, stop))
+        place = None if self.place is None else replace(self.place, first=self.place.first + start)
+        return replace(rows, features=dense(rows.features), place=place, first=self.first + start)
+
+    def take(self, index: Any) -> Rows:
+        """Some of the rows, by a mask, positions or a slice; without a place, which only whole blocks have."""
+        seeds = None if self.seeds is None else self.seeds[index]
+        groups = None if self.groups is None else self.groups[index]
+        return Rows(take(self.features, index), self.y[index], seeds, groups)
 
     def where(self, mask: NDArray[np.bool_]) -> Rows:
         """Some of the rows, which have no place of their own any more."""
-        if mask.all():
-            return self
-        seeds = None if self.seeds is None else self.seeds[mask]
-        return Rows(self.x[mask], self.y[mask], seeds, None if self.groups is None else self.groups[mask])
+        return self if mask.all() else self.take(mask)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +115,11 @@ class Block:
 
 @dataclass(frozen=True)
 class Additive(ABC):
-    """Any vector that is a sum over rows. ``on_grid``: whether its rows are whole numbers on the lattice."""
+    """Any vector that is a sum over rows.
+
+    ``compact``: whether it takes features through ``table.products``, compact or dense; others get blocks small
+    enough to be made dense.
+    """
 
     width: int
 
@@ -105,7 +127,7 @@ class Additive(ABC):
     needs_seeds: ClassVar[bool] = False
     needs_place: ClassVar[bool] = False  # memberships or row noise by position in the lake: the row count is public
     noises_rows: ClassVar[bool] = False  # noise is drawn for each row from the key, which must be secret and fresh
-    on_grid: ClassVar[bool] = True
+    compact: ClassVar[bool] = False
     secret: ClassVar[bool] = False  # whether its own parameters were computed from rows
 
     @property
@@ -130,6 +152,17 @@ class Additive(ABC):
     @abstractmethod
     def partial(self, rows: Rows) -> NDArray[Any]:
         """The sum over one block of rows: a pure function of the rows and their seeds."""
+
+    def thin(self, rows: Rows) -> Rows:
+        """The rows that take part, where not all do: by their place in the lake alone."""
+        return rows
+
+    def of_table(
+        self, table: CompactTable, y: NDArray[np.int8], seeds: NDArray[np.uint64], lattice: Lattice
+    ) -> NDArray[Any] | None:
+        """The same sum over a whole table straight from its columns, where that is faster than block by block."""
+        del table, y, seeds, lattice
+        return None
 
     def check_rows(self, rows: int) -> None:
         """Refuse a lake of this many rows, where the definition of the sum needs another number."""

@@ -30,6 +30,7 @@ class Histogram(Statistic):
     universe: Universe
 
     name: ClassVar[str] = "histogram"
+    compact: ClassVar[bool] = True
 
     @property
     def label_use(self) -> Literal["required", "optional", "none"]:
@@ -45,7 +46,7 @@ class Histogram(Statistic):
         """Count the rows of each cell."""
         cell, inside = np.zeros(len(rows.y), dtype=np.int64), np.ones(len(rows.y), dtype=bool)
         for axis in self.universe.axes:
-            codes = axis.codes(rows.x, rows.y)
+            codes = axis.codes(rows.features, rows.y)
             cell, inside = cell * len(axis.values) + codes, inside & (codes >= 0)
         return np.bincount(cell[inside], minlength=self.universe.size).astype(np.int64)
 

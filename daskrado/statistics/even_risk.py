@@ -19,12 +19,12 @@ from daskrado.losses.margin import Loss
 from daskrado.statistics.base import Block, Groups, IntVector, Rows
 from daskrado.statistics.features import LabelFree
 from daskrado.table.lattice import Lattice
+from daskrado.table.products import dots, outer, sums
 
 _DIGIT = 15
 _WEIGHT_BITS = 30
-_BEND_BITS = 10
-MAX_BITS = 22  # margins and the sums of a block of 2^15 rows then stay below 2^53
-_COARSE_BITS = 12  # of the rows, in the curvature: it only steers the steps
+MAX_BITS = 22  # margins then stay below 2^53
+_CURVE_BITS = 17  # of a row times the root of its curvature, which only steers the steps
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,7 @@ class EvenRisk(LabelFree):
     groups: Groups | None = None  # not used in the sums: rows kept for statistics by group serve this one too
 
     name: ClassVar[str] = "even_risk"
+    compact: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.bits > MAX_BITS:
@@ -92,20 +93,14 @@ class EvenRisk(LabelFree):
         """One block of rows."""
         whole, exponent = self._grid()
         even = EvenPart(self.loss)
-        z = np.ldexp(rows.x @ whole, exponent - self.bits)
+        z = np.ldexp(dots(rows.features, whole), exponent - self.bits)
         top = self._bounds()
         value = _digits(even.value(z) / top[0])
         slope = _digits(even.slope(z) / top[1])
-        bend = np.rint(np.clip(even.curvature(z) / top[2], 0.0, 1.0) * 2.0**_BEND_BITS)
-        coarse = np.trunc(np.ldexp(rows.x, _COARSE_BITS - self.bits)) if self.bits > _COARSE_BITS else rows.x
-        second = (coarse * bend[:, None]).T @ coarse
-        parts = [
-            value.sum(axis=1),
-            (slope @ rows.x).ravel(),
-            second[np.triu_indices(self.width)],
-            np.array([float(len(z))]),
-        ]
-        return np.concatenate([part.astype(np.int64) for part in parts])
+        roots = np.sqrt(np.clip(even.curvature(z) / top[2], 0.0, 1.0))
+        second = outer(rows.features, roots * math.ldexp(1.0, _CURVE_BITS - self.bits))
+        slopes = [sums(rows.features, digit) for digit in slope]
+        return np.concatenate([value.sum(axis=1), *slopes, second[np.triu_indices(self.width)], [len(z)]])
 
     def read(self, vector: IntVector) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
         """Mean value, slope and curvature of the even part from the integer sums."""
@@ -116,19 +111,18 @@ class EvenRisk(LabelFree):
         second = np.zeros((self.width, self.width))
         second[np.triu_indices(self.width)] = part["curvature"]
         second += np.triu(second, 1).T
-        used = min(self.bits, _COARSE_BITS)
-        return float(value), slope, np.ldexp(second, -2 * used - _BEND_BITS) * (top[2] / count)
+        return float(value), slope, np.ldexp(second, -2 * _CURVE_BITS) * (top[2] / count)
 
     def largest_per_row(self, lattice: Lattice) -> int:
-        """A slope's leading digit times a coordinate, or a weighted product of two coarse ones."""
-        return 1 << max(_DIGIT + lattice.bits, 2 * min(lattice.bits, _COARSE_BITS) + _BEND_BITS)
+        """A slope's leading digit times a coordinate, or a product of two bent ones."""
+        return 1 << max(_DIGIT + lattice.bits, 2 * _CURVE_BITS)
 
 
-def _digits(share: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Numbers in [-1, 1] as a leading and a trailing digit of base 2^15, whole numbers in float64."""
+def _digits(share: NDArray[np.float64]) -> IntVector:
+    """Numbers in [-1, 1] as a leading and a trailing digit of base 2^15."""
     scaled = np.clip(share, -1.0, 1.0) * 2.0**_DIGIT
     lead = np.rint(scaled)
-    return np.stack([lead, np.rint((scaled - lead) * 2.0**_DIGIT)])
+    return np.stack([lead, np.rint((scaled - lead) * 2.0**_DIGIT)]).astype(np.int64)
 
 
 def _number(digits: IntVector) -> NDArray[np.float64]:

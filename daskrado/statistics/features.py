@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskrado.privacy.relations import Relation, Sensitivity
-from daskrado.statistics.base import Block, Groups, IntVector, Rows, Statistic, integers
+from daskrado.statistics.base import Block, Groups, IntVector, Rows, Statistic
 from daskrado.table.lattice import Lattice
+from daskrado.table.products import Features, norms, scatter
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ class FeatureFacts(LabelFree):
     squares: bool = False
 
     name: ClassVar[str] = "feature_facts"
+    compact: ClassVar[bool] = True
 
     @property
     def blocks(self) -> tuple[Block, ...]:
@@ -65,17 +67,17 @@ class FeatureFacts(LabelFree):
 
     def partial(self, rows: Rows) -> IntVector:
         """One block of rows; all numbers are whole and below 2**53."""
-        square = np.einsum("ij,ij->i", rows.x, rows.x)
-        largest = [np.abs(rows.x).sum(axis=1).max(initial=0.0), square.max(initial=0.0)]
-        parts = [integers(np.array(largest))]
-        if self.groups is None:
-            parts += [integers(rows.x.sum(axis=0)), np.array([len(rows.x)])]
-            parts += [square.astype(np.int64).sum(keepdims=True)] if self.squares else []
-        else:
+        lengths, squares = norms(rows.features)
+        groups, count = np.zeros(len(rows.y), dtype=np.int32), 1
+        if self.groups is not None:
             assert rows.groups is not None
-            count = len(self.groups.values)
-            parts += [group_sums(rows.x, rows.groups, count).ravel(), np.bincount(rows.groups, minlength=count)]
-            parts += [group_sums(square[:, None], rows.groups, count).ravel()] if self.squares else []
+            groups, count = rows.groups, len(self.groups.values)
+        largest = np.array([lengths.max(initial=0), squares.max(initial=0)])
+        parts = [largest, group_sums(rows.features, groups, count).ravel(), np.bincount(groups, minlength=count)]
+        if self.squares:
+            total = np.zeros(count, dtype=np.int64)
+            np.add.at(total, groups, squares)
+            parts.append(total)
         return np.concatenate(parts).astype(np.int64)
 
     def merge(self, a: IntVector, b: IntVector) -> IntVector:
@@ -89,14 +91,10 @@ class FeatureFacts(LabelFree):
         return 1 << (2 * lattice.bits if self.squares else lattice.bits)
 
 
-def group_sums(values: NDArray[np.float64], groups: NDArray[np.int32], count: int) -> IntVector:
-    """Exact sum of whole-number rows by group, as int64 of shape (count, columns)."""
-    total = np.zeros((count, values.shape[1]), dtype=np.int64)
-    order = np.argsort(groups, kind="stable")
-    present, starts = np.unique(groups[order], return_index=True)
-    if len(present):
-        total[present] = np.add.reduceat(values[order].astype(np.int64), starts, axis=0)
-    return total
+def group_sums(x: Features, groups: NDArray[np.integer], count: int, y: NDArray[np.int8] | None = None) -> IntVector:
+    """Exact sum of rows, or of labels times rows, by group, as int64 of shape (count, features); -1 is no group."""
+    factors = np.ones(len(groups), dtype=np.int64) if y is None else y.astype(np.int64)
+    return np.ascontiguousarray(scatter(x, factors, groups.astype(np.int64), count).T)
 
 
 @dataclass(frozen=True)

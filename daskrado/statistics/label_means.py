@@ -10,9 +10,10 @@ import numpy as np
 
 from daskrado.errors import DataError
 from daskrado.privacy.relations import Relation, Sensitivity
-from daskrado.statistics.base import Block, Groups, IntVector, Rows, Statistic, integers
+from daskrado.statistics.base import Block, Groups, IntVector, Rows, Statistic
 from daskrado.statistics.features import group_sums, normalised_l2
 from daskrado.table.lattice import Lattice
+from daskrado.table.products import norms, sums
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class LabelMeans(Statistic):
     missing: bool = False
 
     name: ClassVar[str] = "label_means"
+    compact: ClassVar[bool] = True
 
     @classmethod
     def loosest(cls, width: int, bits: int, groups: Groups | None = None) -> LabelMeans:
@@ -71,18 +73,17 @@ class LabelMeans(Statistic):
 
     def partial(self, rows: Rows) -> IntVector:
         """Sum of y_i x_i; a row above the bounds means that the features changed since they were measured."""
-        length = np.abs(rows.x).sum(axis=1).max(initial=0.0)
-        square = np.einsum("ij,ij->i", rows.x, rows.x).max(initial=0.0)
-        if length > self.l1_steps or square > self.square_steps:
+        lengths, squares = norms(rows.features)
+        if lengths.max(initial=0) > self.l1_steps or squares.max(initial=0) > self.square_steps:
             raise DataError("the features changed since their largest norms were measured: start again")
-        y = rows.y.astype(np.float64)
         if self.groups is None:
-            return np.append(integers(y @ rows.x), np.int64(np.count_nonzero(rows.y)))
+            edges = sums(rows.features, rows.y.astype(np.int64))
+            return np.append(edges, np.int64(np.count_nonzero(rows.y)))
         assert rows.groups is not None
         count = len(self.groups.values)
-        sums = group_sums(rows.x * y[:, None], rows.groups, count)
+        means = group_sums(rows.features, rows.groups, count, rows.y)
         labelled = np.bincount(rows.groups, weights=rows.y != 0, minlength=count)
-        return np.concatenate([sums.ravel(), labelled.astype(np.int64)])
+        return np.concatenate([means.ravel(), labelled.astype(np.int64)])
 
     def sensitivity(self, relation: Relation) -> Sensitivity:
         """(2 max|x|_1, 2 max|x|_2) under a label flip; nothing else is protected."""
@@ -110,6 +111,7 @@ class BagCounts(Statistic):
     groups: Groups
 
     name: ClassVar[str] = "bag_counts"
+    compact: ClassVar[bool] = True
 
     @property
     def blocks(self) -> tuple[Block, ...]:

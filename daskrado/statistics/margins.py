@@ -14,6 +14,7 @@ from daskrado.errors import UsageError
 from daskrado.privacy.relations import Relation, Sensitivity
 from daskrado.statistics.base import Block, IntVector, Rows, Statistic
 from daskrado.table.lattice import Lattice
+from daskrado.table.products import dots
 
 _WEIGHT_BITS = 26  # with lattice bits <= 26 every partial sum of a margin is a whole number below 2^53
 MAX_BINS = 10_000
@@ -40,6 +41,7 @@ class MarginHistogram(Statistic):
     bins: int = 200
 
     name: ClassVar[str] = "margin_histogram"
+    compact: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not 2 <= self.bins <= MAX_BINS or self.bins % 2:
@@ -56,13 +58,14 @@ class MarginHistogram(Statistic):
         """Margins as exact whole numbers, then counts."""
         votes = np.array(self.votes, dtype=np.float64)
         rows = rows.where(rows.y != 0)
-        sums = (rows.x @ votes.T) * rows.y.astype(np.float64)[:, None]
         # A margin is sum / whole; the left edges of bins 1..bins-1 in those whole units, rounded up.
         whole = 1 << (_WEIGHT_BITS + self.bits)
         edges = [-(-whole * (2 * j - self.bins) // self.bins) for j in range(1, self.bins)]
         out = np.empty((len(votes), self.bins), dtype=np.int64)
         for k in range(len(votes)):
-            at = np.searchsorted(np.array(edges, dtype=np.float64), sums[:, k], side="right")
+            at = np.searchsorted(
+                np.array(edges, dtype=np.float64), rows.y * dots(rows.features, votes[k]), side="right"
+            )
             out[k] = np.bincount(at, minlength=self.bins)
         return out.ravel()
 

@@ -9,8 +9,9 @@ from typing import ClassVar
 import numpy as np
 
 from daskrado.privacy.relations import Relation, Sensitivity
-from daskrado.statistics.base import Block, IntVector, Rows, Statistic, integers
+from daskrado.statistics.base import Block, IntVector, Rows, Statistic
 from daskrado.table.lattice import Lattice
+from daskrado.table.products import sums
 
 COUNT_WEIGHT = 0.25  # the count gets four times the noise of a coordinate and costs the rest 3 % more
 
@@ -35,6 +36,7 @@ class MeanOperator(Statistic):
     """
 
     name: ClassVar[str] = "mean_operator"
+    compact: ClassVar[bool] = True
 
     @property
     def blocks(self) -> tuple[Block, ...]:
@@ -43,7 +45,7 @@ class MeanOperator(Statistic):
 
     def partial(self, rows: Rows) -> IntVector:
         """Sum of y_i x_i, and the number of rows."""
-        return np.append(integers(rows.y.astype(np.float64) @ rows.x), np.int64(len(rows.y)))
+        return np.append(sums(rows.features, rows.y.astype(np.int64)), np.int64(len(rows.y)))
 
     def sensitivity(self, relation: Relation) -> Sensitivity:
         """See the class: (sqrt(d) + 1/4, sqrt(1 + 1/16)), (2 sqrt(d), 2), (2 sqrt(d), 2), (2, 2)."""

@@ -9,8 +9,9 @@ from typing import ClassVar
 import numpy as np
 
 from daskrado.privacy.relations import Relation, Sensitivity
-from daskrado.statistics.base import Block, IntVector, Rows, Statistic, integers
+from daskrado.statistics.base import Block, IntVector, Rows, Statistic
 from daskrado.table.lattice import Lattice
+from daskrado.table.products import outer, sums
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Moments(Statistic):
     """
 
     name: ClassVar[str] = "moments"
+    compact: ClassVar[bool] = True
     default_bits: ClassVar[int] = 16  # products take twice the bits: room for 2**30 rows in int64
 
     @property
@@ -43,15 +45,9 @@ class Moments(Statistic):
         return (Block("mean", (self.width,)), Block("second", (self.width * (self.width + 1) // 2,), power=2))
 
     def partial(self, rows: Rows) -> IntVector:
-        """Exact sums through float64 BLAS, in chunks whose sums stay below 2**53."""
-        edges = integers(rows.y.astype(np.float64) @ rows.x)
-        largest = float(np.abs(rows.x).max(initial=1.0))
-        chunk = max(1, int(2.0**53 // (largest * largest)))
-        second = np.zeros((self.width, self.width), dtype=np.int64)
-        for start in range(0, len(rows.x), chunk):
-            piece = rows.x[start : start + chunk]
-            second += (piece.T @ piece).astype(np.int64)
-        return np.concatenate([edges, second[np.triu_indices(self.width)]])
+        """Exact sums of one block."""
+        edges = sums(rows.features, rows.y.astype(np.int64))
+        return np.concatenate([edges, outer(rows.features)[np.triu_indices(self.width)]])
 
     def sensitivity(self, relation: Relation) -> Sensitivity:
         """See the class."""

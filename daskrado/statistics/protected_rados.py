@@ -69,7 +69,7 @@ class NoisyEdgeRados(_NoisyRows):
         noisy = rows.x + gaussian_noise(rows.place, len(rows.y), self.width, self.scale)
         noisy *= np.where(rows.y == 0, 1, rows.y)[:, None]
         # The base sees noisy edges and no label of their own: it can only post-process what was protected.
-        return self.base.partial(replace(rows, x=np.asfortranarray(noisy), y=np.ones_like(rows.y)))
+        return self.base.partial(replace(rows, features=np.asfortranarray(noisy), y=np.ones_like(rows.y)))
 
     def largest_per_row(self, lattice: Lattice) -> int:
         """One noisy coordinate, twice where Hadamard rados use it twice."""
@@ -105,7 +105,7 @@ class RandomisedRados(_NoisyRows):
         flip = flips(rows.place, len(rows.y), len(self.features), self.epsilon)
         x = rows.x.copy(order="K")
         x[:, self.features] *= np.where(flip, -1.0, 1.0)
-        return self.base.partial(replace(rows, x=x))
+        return self.base.partial(replace(rows, features=x))
 
     def largest_per_row(self, lattice: Lattice) -> int:
         """As the base."""

@@ -22,8 +22,9 @@ from pydantic import Field
 from daskrado.errors import UsageError
 from daskrado.privacy.relations import Relation, Sensitivity
 from daskrado.statistics.base import Block, Headline, IntVector, Rows, Statistic, integers
-from daskrado.table import inner_loops as loops
+from daskrado.table.compact_encoding import CompactTable
 from daskrado.table.lattice import Lattice
+from daskrado.table.products import scatter, sums
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 Count = Annotated[int, Field(ge=2, le=1 << 16)]
@@ -192,6 +193,7 @@ class HadamardRados(Statistic):
     seed: Seed = None
 
     name: ClassVar[str] = "hadamard_rados"
+    compact: ClassVar[bool] = True
     needs_seeds: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -204,17 +206,19 @@ class HadamardRados(Statistic):
         return (Block("sketch", (self.width, self.count)),)
 
     def cells(self, seeds: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """The bucket of each row, plus N where its sign is -1: sums of both signs are kept apart, then subtracted."""
+        """The bucket of each row."""
         first = 0 if self.bucket_zero else 1
         # The high 32 bits as a fraction, times the number of buckets: uniform up to 2**-32 of it.
         cells = seeds >> np.uint64(32)
         cells *= np.uint64(self.count - first)
         cells >>= np.uint64(32)
-        sign = seeds & np.uint64(1)
-        sign *= np.uint64(self.count)
-        cells += sign
         cells += np.uint64(first)
         return cells.view(np.int64)
+
+    @staticmethod
+    def signs(seeds: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """The sign of each row, +1 or -1, from a bit that its bucket does not depend on."""
+        return 1 - 2 * (seeds & np.uint64(1)).view(np.int64)
 
     def headline(self, values: Mapping[str, NDArray[np.float64]], noise_std: Mapping[str, float]) -> Headline:
         """Bucket 0 of the sketch is the mean operator."""
@@ -222,10 +226,17 @@ class HadamardRados(Statistic):
 
     def partial(self, rows: Rows) -> IntVector:
         """One scatter-add per row, on whole numbers."""
-        cells = self.cells(_seeds(rows))
-        sketch = loops.signed_sums(rows.x, cells, self.count)
-        sketch[:, 0] += (rows.y.astype(np.float64) @ rows.x).astype(np.int64)
+        seeds = _seeds(rows)
+        sketch = scatter(rows.features, self.signs(seeds), self.cells(seeds), self.count)
+        sketch[:, 0] += sums(rows.features, rows.y.astype(np.int64))
         return sketch.ravel()
+
+    def of_table(
+        self, table: CompactTable, y: NDArray[np.int8], seeds: NDArray[np.uint64], lattice: Lattice
+    ) -> IntVector | None:
+        """One loop from numbers to sums, where all columns are numbers."""
+        sketch = table.sketch(lattice, y, seeds, self.count, 0 if self.bucket_zero else 1)
+        return None if sketch is None else sketch.ravel()
 
     def sensitivity(self, relation: Relation) -> Sensitivity:
         """See the class."""

@@ -1,10 +1,11 @@
-"""The empirical risk at given weights, with its gradient and Hessian: float sums for the solver at the driver.
+"""The empirical risk at given weights, with its gradient and Hessian: integer sums for the solver at the driver.
 
 They are never released: what is published is a noisy minimiser, whose proof is about the minimiser.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -12,26 +13,41 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskrado.losses.margin import Loss
-from daskrado.statistics.base import Additive, Rows, Summary
+from daskrado.statistics.base import Additive, IntVector, Rows, Summary
+from daskrado.table.lattice import Lattice
+from daskrado.table.products import dots, outer, sums
 
-_CACHE_ROWS = 4096  # margins, slopes and products of so many rows stay in the processor's cache
+SLOPE_BITS = 48
+"""Slopes and values of the loss are truncated to 2^-48 of a power of two that bounds them.
+
+Such a number is three digits of 16 bits; a coordinate times a digit, over a block of rows, stays in int64.
+"""
+_DIGIT = 16
+_WORD = 32  # a total is two words, the lower one in 0..2^32 - 1: no number of rows is too large
+_CURVE_BITS = 20
+
+Vector = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RiskSum(Additive):
     """Sum over rows of loss(y w.x), of slope(y w.x) y x and, if ``second``, of curvature(y w.x) x x'.
 
-    ``every`` takes only one row in so many of each block, by position. Float64, merged in a fixed tree:
-    the same lake and partitions give the same bits on any cluster.
+    Each row's margin is a float64 that depends on that row alone. Value and slope are truncated to a fixed grid and
+    summed as integers; for the Hessian, which only steers, the row times the root of its curvature is rounded to a
+    grid that leaves room for ``rows`` rows. So any partitioning gives the same bits. ``every`` takes only one row in
+    so many of the lake, by position.
     """
 
     loss: Loss
-    weights: NDArray[np.float64]
+    weights: Vector
+    lattice: Lattice
+    rows: int
     second: bool = True
     every: int = 1
 
     name: ClassVar[str] = "risk"
-    on_grid: ClassVar[bool] = False
+    compact: ClassVar[bool] = True
     secret: ClassVar[bool] = True
 
     def __repr__(self) -> str:
@@ -39,32 +55,72 @@ class RiskSum(Additive):
 
     @property
     def size(self) -> int:
-        """Rows, positive labels, value, gradient, Hessian."""
-        return 3 + self.width + (self.width**2 if self.second else 0)
+        """Rows, positive labels, two words of value and gradient, Hessian."""
+        return 2 + 2 * (1 + self.width) + (self.width**2 if self.second else 0)
 
-    def zero(self) -> NDArray[np.float64]:
+    def zero(self) -> IntVector:
         """The identity of merge."""
-        return np.zeros(self.size)
+        return np.zeros(self.size, dtype=np.int64)
 
-    def partial(self, rows: Rows) -> NDArray[np.float64]:
+    def merge(self, a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+        """Exact sum; what the lower words have too much goes to the upper ones."""
+        total = np.asarray(a + b)
+        high, low = self._words(total)
+        high += low >> _WORD
+        low &= (1 << _WORD) - 1
+        return total
+
+    def _words(self, vector: NDArray[Any]) -> NDArray[Any]:
+        """A view of the upper and lower words of value and gradient."""
+        return vector[2 : 2 + 2 * (1 + self.width)].reshape(2, 1 + self.width)
+
+    def thin(self, rows: Rows) -> Rows:
+        """One row in ``every``, by its place in the lake."""
+        return rows if self.every == 1 else rows.take(slice(-rows.first % self.every, None, self.every))
+
+    @property
+    def reach(self) -> float:
+        """A bound on the size of every margin."""
+        return float(np.linalg.norm(self.weights)) * self.lattice.norm_bound * (1 + 1e-9)
+
+    def scales(self) -> tuple[float, float, float]:
+        """Powers of two that bound |value| and |slope| of a convex loss within reach; the largest curvature."""
+        ends = np.array([-self.reach, self.reach])
+        largest = [float(np.abs(part(ends)).max()) for part in (self.loss.value, self.loss.slope)]
+        value, slope = (math.ldexp(1.0, math.frexp(bound * (1 + 1e-9))[1]) for bound in largest)
+        return value, slope, self.loss.smoothness or 1.0
+
+    @property
+    def curve_bits(self) -> int:
+        """Bits of a row in the Hessian: squares of so many rows fit int64."""
+        return min(_CURVE_BITS, (62 - max(1, self.rows).bit_length()) // 2)
+
+    def partial(self, rows: Rows) -> IntVector:
         """The sums of one block of rows."""
-        if self.every > 1:
-            rows = Rows(np.asfortranarray(rows.x[:: self.every]), rows.y[:: self.every])
-        value, gradient = 0.0, np.zeros(self.width)
-        hessian = np.zeros((self.width, self.width)) if self.second else np.zeros((0, 0))
-        for start in range(0, len(rows.y), _CACHE_ROWS):
-            x, y = rows.x[start : start + _CACHE_ROWS], rows.y[start : start + _CACHE_ROWS].astype(np.float64)
-            values, slopes, curvatures = self.loss.derivatives(y * (x @ self.weights))
-            value += float(values.sum())
-            gradient += (slopes * y) @ x
-            if self.second:
-                bent = np.flatnonzero(curvatures)
-                if 2 * len(bent) < len(y):  # a hinge is straight for most rows, once it is learned
-                    x, curvatures = x[bent], curvatures[bent]
-                scaled = x * np.sqrt(curvatures)[:, None]
-                hessian += scaled.T @ scaled
-        counts = [float(len(rows.y)), float((rows.y > 0).sum()), value]
-        return np.concatenate([counts, gradient, hessian.ravel()])
+        out = self.zero()
+        out[0], out[1] = len(rows.y), np.count_nonzero(rows.y > 0)
+        margins = rows.y * dots(rows.features, self.weights * self.lattice.step)
+        values, slopes, curvatures = self.loss.derivatives(margins)
+        top = self.scales()
+        digits = _digits(values / top[0])
+        parts = [np.array([digit.sum()]) for digit in digits]
+        totals = [sums(rows.features, digit * rows.y) for digit in _digits(slopes / top[1])]
+        high, middle, low = (np.concatenate(pair) for pair in zip(parts, totals, strict=True))
+        words = self._words(out)
+        words[1] = low + ((middle & ((1 << _DIGIT) - 1)) << _DIGIT)
+        words[0] = high + (middle >> _DIGIT)
+        if self.second:
+            roots = np.sqrt(np.clip(curvatures / top[2], 0.0, 1.0))
+            second = outer(rows.features, roots * math.ldexp(1.0, self.curve_bits - self.lattice.bits))
+            out[2 + 2 * (1 + self.width) :] = second.ravel()
+        return self.merge(out, self.zero())
+
+
+def _digits(shares: Vector) -> tuple[IntVector, IntVector, IntVector]:
+    """Numbers in [-1, 1], truncated to 2^-48, as three digits of base 2^16: the first has the sign."""
+    whole = (shares * math.ldexp(1.0, SLOPE_BITS)).astype(np.int64)
+    mask = (1 << _DIGIT) - 1
+    return whole >> (2 * _DIGIT), (whole >> _DIGIT) & mask, whole & mask
 
 
 @dataclass(frozen=True)
@@ -74,8 +130,8 @@ class Risk:
     rows: int
     positives: int
     value: float
-    gradient: NDArray[np.float64]
-    hessian: NDArray[np.float64] | None
+    gradient: Vector
+    hessian: Vector | None
 
     def __repr__(self) -> str:
         return "<Risk: private>"
@@ -83,9 +139,17 @@ class Risk:
     @classmethod
     def of(cls, summary: Summary) -> Risk:
         """From the summary of a RiskSum."""
-        vector, width = summary.vector, summary.statistic.width
-        hessian = vector[3 + width :].reshape(width, width) if len(vector) > 3 + width else None
-        return cls(int(vector[0]), int(vector[1]), float(vector[2]), vector[3 : 3 + width], hessian)
+        statistic, vector = summary.statistic, summary.vector
+        assert isinstance(statistic, RiskSum)
+        high, low = statistic._words(vector).astype(np.float64)
+        top, width = statistic.scales(), statistic.width
+        totals = (high * math.ldexp(1.0, _WORD) + low) * math.ldexp(1.0, -SLOPE_BITS)
+        gradient = totals[1:] * (top[1] * statistic.lattice.step)
+        hessian = None
+        if statistic.second:
+            unit = math.ldexp(statistic.lattice.norm_bound, -statistic.curve_bits)
+            hessian = vector[2 + 2 * (1 + width) :].reshape(width, width) * (top[2] * unit * unit)
+        return cls(int(vector[0]), int(vector[1]), float(totals[0]) * top[0], gradient, hessian)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -98,10 +162,10 @@ class Mistakes(Additive):
         One row moves each count by at most 1.
     """
 
-    models: NDArray[np.float64]
+    models: Vector
 
     name: ClassVar[str] = "mistakes"
-    on_grid: ClassVar[bool] = False
+    compact: ClassVar[bool] = True
     secret: ClassVar[bool] = True
 
     def __repr__(self) -> str:
@@ -112,12 +176,13 @@ class Mistakes(Additive):
         """One count for each model, then the number of rows."""
         return int(self.models.shape[1]) + 1
 
-    def zero(self) -> NDArray[np.int64]:
+    def zero(self) -> IntVector:
         """The identity of merge."""
         return np.zeros(self.size, dtype=np.int64)
 
-    def partial(self, rows: Rows) -> NDArray[Any]:
+    def partial(self, rows: Rows) -> IntVector:
         """Wrong labels of one block."""
         known = rows.where(rows.y != 0)
-        wrong = ((known.x @ self.models >= 0) != (known.y > 0)[:, None]).sum(axis=0)
-        return np.append(wrong, len(rows.y)).astype(np.int64)
+        positive = known.y > 0
+        wrong = [np.count_nonzero((dots(known.features, model) >= 0) != positive) for model in self.models.T]
+        return np.array([*wrong, len(rows.y)], dtype=np.int64)

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from daskrado.errors import UsageError
 from daskrado.losses.margin import Loss
 from daskrado.privacy.relations import Relation, Sensitivity
-from daskrado.statistics.base import Block, IntVector, Rows, Statistic, integers
+from daskrado.statistics.base import Block, IntVector, Rows, Statistic
 from daskrado.table.lattice import Lattice
+from daskrado.table.products import dots, sums
 
 SLOPE_BITS = 16
 _MARGIN_BITS = 53
@@ -40,6 +41,7 @@ class SlopeSum(Statistic):
     row_bits: int
 
     name: ClassVar[str] = "slopes"
+    compact: ClassVar[bool] = True
 
     def __repr__(self) -> str:
         return f"<SlopeSum of {self.width} weights>"
@@ -59,16 +61,12 @@ class SlopeSum(Statistic):
         return (Block("gradient", (self.width,), weight=math.ldexp(1.0, -SLOPE_BITS)),)
 
     def partial(self, rows: Rows) -> IntVector:
-        """Exact: each margin is a whole number below 2^53, and so is each sum of a block."""
-        y = rows.y.astype(np.float64)
-        margins = np.ldexp(y * (rows.x @ np.array(self.weights, dtype=np.float64)), -self.weight_bits - self.row_bits)
+        """Exact: each margin is a whole number below 2^53, and slopes are summed in int64."""
+        margins = rows.y * dots(rows.features, np.array(self.weights, dtype=np.float64))
         assert self.loss.lipschitz is not None
-        slopes = np.trunc(np.ldexp(self.loss.slope(margins) / self.loss.lipschitz, SLOPE_BITS)) * y
-        chunk = 1 << max(0, 53 - self.row_bits - SLOPE_BITS)
-        total = self.zero()
-        for start in range(0, len(y), chunk):
-            total += integers(slopes[start : start + chunk] @ rows.x[start : start + chunk])
-        return total
+        slopes = self.loss.slope(margins * math.ldexp(1.0, -self.weight_bits - self.row_bits))
+        steps = np.trunc(slopes * (math.ldexp(1.0, SLOPE_BITS) / self.loss.lipschitz)).astype(np.int64)
+        return sums(rows.features, steps * rows.y)
 
     def sensitivity(self, relation: Relation) -> Sensitivity:
         """See the class."""

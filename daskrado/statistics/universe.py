@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskrado.errors import UsageError
+from daskrado.table.compact import Compact
 from daskrado.table.domain import BooleanColumn, CategoricalColumn, Domain, NumericColumn
+from daskrado.table.products import Features
 
 MAX_CELLS = 2_000_000
 
@@ -28,13 +30,17 @@ class Axis:
     start: int | None
     signed: bool = False
 
-    def codes(self, x: NDArray[np.float64], y: NDArray[np.int8]) -> NDArray[np.int64]:
+    def codes(self, x: Features, y: NDArray[np.int8]) -> NDArray[np.int64]:
         """The value of each encoded row, as a position: where a one-hot part is largest, or a sign.
 
         -1 in a row that counts as nothing, all of whose parts are 0.
         """
-        if self.start is None or self.signed:
-            sign = y if self.start is None else x[:, self.start]
+        if self.start is None:
+            return np.where(y == 0, -1, y > 0).astype(np.int64)
+        if isinstance(x, Compact):
+            return x.codes(self.start)
+        if self.signed:
+            sign = x[:, self.start]
             return np.where(sign == 0, -1, sign > 0).astype(np.int64)
         part = x[:, self.start : self.start + len(self.values)]
         found = part.argmax(axis=1)
@@ -71,7 +77,7 @@ class Universe:
         starts, at = {}, 0
         for name, column in domain.columns.items():
             starts[name] = at
-            at += len(column.feature_names(name)) + (column.fill is not None)
+            at += column.size + (column.fill is not None)
         axes = []
         for name in columns:
             if name == domain.label.column:

@@ -1,11 +1,10 @@
-"""The inner loops of a pass, compiled; imported by ``inner_loops.compile_loops`` alone, for it takes seconds.
+"""Encoding and losses, compiled; imported by ``inner_loops.compile_loops`` alone, for it takes seconds.
 
 Each does the operations of its NumPy form on the same numbers in the same order, so it gives the same bits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numba
@@ -13,17 +12,12 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
-from daskrado.table.inner_loops import FLAG, ONE_HOT, SCALED
+from daskrado.table.compact import CODE8, CODE16, CODE32, NUMBER
+from daskrado.table.compact_encoding import CONSTANT, FLOAT32, FLOAT64, INDEX
+from daskrado.table.inner_loops import Loop
 
-TILE = 2048  # rows that go through all steps of encoding before the next ones: they stay in the processor's cache
+TILE = 1024  # rows that go through all steps before the next ones: they stay in the processor's cache
 _LARGEST = float(np.finfo(np.float64).max)
-
-
-def _jit(loop: Callable[..., Any], signature: str) -> Any:
-    try:
-        return numba.jit(signature, nogil=True, cache=True)(loop)
-    except Exception:  # nowhere to keep compiled code, or what is kept is damaged: compile it in every process
-        return numba.jit(signature, nogil=True)(loop)
 
 
 def _pointer_to(item: Any) -> Any:
@@ -40,15 +34,16 @@ def _pointer_to(item: Any) -> Any:
     return intrinsic(pointer)
 
 
-_floats = _pointer_to(types.float64)
+doubles_at = _pointer_to(types.float64)
+floats_at = _pointer_to(types.float32)
 _numbers = _pointer_to(types.int32)
-_bytes = _pointer_to(types.uint8)
+_bytes = _pointer_to(types.int8)
 
 
 def _scale(values: Any, factor: float, offset: float, out: Any, squares: Any) -> bool:
     finite = True
     for i in range(values.size):
-        value = values[i]
+        value: Any = np.float64(values[i])
         finite &= abs(value) <= _LARGEST
         value = value * factor - offset
         value = 1.0 if value > 1.0 else value
@@ -58,105 +53,109 @@ def _scale(values: Any, factor: float, offset: float, out: Any, squares: Any) ->
     return finite
 
 
-def _one_hot(index: Any, out: Any, first: int, squares: Any) -> bool:
-    width = out.shape[0]
-    out[:, first : first + index.size] = 0.0
+def _codes(index: Any, out: Any, squares: Any) -> None:
     for i in range(index.size):
-        if index[i] < 0 or index[i] >= width:
-            return False
-        out[index[i], first + i] = 1.0
+        out[i] = index[i]
         squares[i] += 1.0
-    return True
 
 
-def _flag(values: Any, out: Any, squares: Any) -> None:
+def _signs(values: Any, out: Any, squares: Any) -> None:
     for i in range(values.size):
-        value = float(values[i])
-        out[i] = value
-        squares[i] += value * value
+        out[i] = values[i]
+        squares[i] += abs(np.float64(values[i]))
 
 
-def _shrink(squares: Any, bound: float, inward: float, steps: float) -> None:
+def _shrink(squares: Any, bound: float, inward: float, steps: float, one: Any) -> None:
     for i in range(squares.size):
         norm = np.sqrt(squares[i])
         squares[i] = (inward / max(norm, bound) if norm >= bound * inward else 1.0 / bound) * steps
+        one[i] = np.int32(squares[i])
 
 
-def _truncate(values: Any, factors: Any) -> None:
+def _truncate(values: Any, factors: Any, out: Any) -> None:
     for i in range(values.size):
-        values[i] = np.trunc(values[i] * factors[i])
+        out[i] = np.int32(values[i] * factors[i])
 
 
-def _multiply(values: Any, factors: Any) -> None:
-    for i in range(values.size):
-        values[i] = values[i] * factors[i]
-
-
-scale, one_hot, flag, shrink, truncate, multiply = (
-    numba.jit(loop, nogil=True) for loop in (_scale, _one_hot, _flag, _shrink, _truncate, _multiply)
+scale, codes, signs, shrink, truncate = (
+    numba.jit(loop, nogil=True) for loop in (_scale, _codes, _signs, _shrink, _truncate)
 )
 
 
 def _encode(
-    kinds: Any,
-    addresses: Any,
-    factors: Any,
-    offsets: Any,
-    widths: Any,
-    start: int,
-    rows: int,
-    bound: float,
-    inward: float,
-    steps: float,
-    whole: bool,
-    out: Any,
-) -> bool:
+    sources: Any, addresses: Any, factors: Any, offsets: Any, kinds: Any, places: Any, start: int,
+    bound: float, inward: float, steps: float, one: Any, c8: Any, c16: Any, c32: Any, times: Any, numbers: Any,
+) -> bool:  # fmt: skip
     usable = True
-    every = np.empty(TILE)
-    for first in range(0, rows, TILE):
-        last = min(first + TILE, rows)
-        squares = every[: last - first]
+    every, scaled = np.empty(TILE), np.empty((numbers.shape[0], TILE))
+    for first in range(0, one.size, TILE):
+        last = min(first + TILE, one.size)
+        size = last - first
+        squares = every[:size]
         squares[:] = 0.0
-        feature = 0
-        for column in range(kinds.size):
-            if kinds[column] == SCALED:
-                values = numba.carray(_floats(addresses[column] + 8 * (start + first)), last - first)
-                piece = out[feature, first:last]
-                usable &= scale(values, factors[column], offsets[column], piece, squares)
-            elif kinds[column] == ONE_HOT:
-                index = numba.carray(_numbers(addresses[column] + 4 * (start + first)), last - first)
-                usable &= one_hot(index, out[feature : feature + widths[column]], first, squares)
-            elif kinds[column] == FLAG:
-                flags = numba.carray(_bytes(addresses[column] + start + first), last - first)
-                flag(flags, out[feature, first:last], squares)
-            else:
-                out[feature, first:last] = factors[column]
+        for column in range(sources.size):
+            source, address, place = sources[column], addresses[column], places[column]
+            if source == FLOAT64:
+                doubles = numba.carray(doubles_at(address + 8 * (start + first)), size)
+                usable &= scale(doubles, factors[column], offsets[column], scaled[place, :size], squares)
+            elif source == FLOAT32:
+                floats = numba.carray(floats_at(address + 4 * (start + first)), size)
+                usable &= scale(floats, factors[column], offsets[column], scaled[place, :size], squares)
+            elif source == INDEX:
+                index = numba.carray(_numbers(address + 4 * (start + first)), size)
+                if kinds[column] == CODE8:
+                    codes(index, c8[place, first:last], squares)
+                elif kinds[column] == CODE16:
+                    codes(index, c16[place, first:last], squares)
+                elif kinds[column] == CODE32:
+                    codes(index, c32[place, first:last], squares)
+            elif source == CONSTANT:
                 squares += factors[column] * factors[column]
-            feature += widths[column]
-        shrink(squares, bound, inward, steps)
-        for at in range(feature):
-            if whole:
-                truncate(out[at, first:last], squares)
+                if kinds[column] == NUMBER:
+                    scaled[place, :size] = factors[column]
+                else:
+                    times[place, first:last] = 1
             else:
-                multiply(out[at, first:last], squares)
-    return usable
+                signs(numba.carray(_bytes(address + start + first), size), times[place, first:last], squares)
+        if not usable:
+            return False
+        shrink(squares, bound, inward, steps, one[first:last])
+        for place in range(numbers.shape[0]):
+            truncate(scaled[place, :size], squares, numbers[place, first:last])
+    return True
 
 
-def _signed_sums(values: Any, cells: Any, sketch: Any) -> None:
-    count = sketch.shape[1]
-    sums = np.empty(2 * count)
-    for feature in range(values.shape[0]):
-        sums[:] = 0.0
-        column = values[feature]
-        for i in range(cells.size):
-            sums[cells[i]] += column[i]
-        for bucket in range(count):
-            sketch[feature, bucket] = np.int64(sums[bucket] - sums[count + bucket])
+def _exp_minus(a: Any, farthest: float, whole: Any, parts: Any, coefficients: Any, out: Any) -> None:
+    steps = parts.size
+    for i in range(a.size):
+        size = min(a[i], farthest)
+        at = np.int64(size * steps)
+        rest = size - at * (1.0 / steps)
+        total = coefficients[-1]
+        for n in range(coefficients.size - 2, -1, -1):
+            total = total * rest + coefficients[n]
+        out[i] = total * whole[at // steps] * parts[at % steps]
 
 
-encode = _jit(
-    _encode,
-    "boolean(int64[::1], int64[::1], float64[::1], float64[::1], int64[::1],"
-    " int64, int64, float64, float64, float64, boolean, float64[:, ::1])",
+def _log_one_plus(s: Any, table: Any, coefficients: Any, out: Any) -> None:
+    steps = table.size - 1
+    for i in range(s.size):
+        at = np.int64(s[i] * steps)
+        before = at * (1.0 / steps)
+        rest = (s[i] - before) / (1.0 + before)
+        total = coefficients[-1]
+        for n in range(coefficients.size - 2, -1, -1):
+            total = total * rest + coefficients[n]
+        out[i] = table[at] + rest * total
+
+
+_ENCODE = (
+    "boolean(int64[::1], int64[::1], float64[::1], float64[::1], int64[::1], int64[::1], int64, float64, float64,"
+    " float64, int32[::1], uint8[:, ::1], uint16[:, ::1], uint32[:, ::1], int8[:, ::1], int32[:, ::1])"
 )
-signed_sums = _jit(_signed_sums, "void(float64[:, :], int64[::1], int64[:, ::1])")
+_VECTOR = "float64[::1]"
+LOOPS: dict[str, Loop] = {
+    "encode": (_encode, _ENCODE),
+    "exp_minus": (_exp_minus, f"void({_VECTOR}, float64, {_VECTOR}, {_VECTOR}, {_VECTOR}, {_VECTOR})"),
+    "log_one_plus": (_log_one_plus, f"void({_VECTOR}, {_VECTOR}, {_VECTOR}, {_VECTOR})"),
+}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -67,6 +68,11 @@ class NumericColumn(_Column):
         if self.fill is not None and (isinstance(self.fill, bool | str)):
             raise ValueError(f"fill must be a number, got {self.fill!r}")
         return self
+
+    @property
+    def size(self) -> int:
+        """Number of encoded features, excluding the null indicator."""
+        return 1 if self.bins is None else len(self.bins) + 1
 
     def feature_names(self, name: str) -> list[str]:
         """Names of the encoded features, excluding the null indicator."""
@@ -129,12 +135,18 @@ class CategoricalColumn(_Column):
     @field_validator("values")
     @classmethod
     def _distinct(cls, values: tuple[Scalar, ...]) -> tuple[Scalar, ...]:
-        repeated = sorted({str(v) for v in values if sum(type(v) is type(w) and v == w for w in values) > 1})
+        counts = Counter((type(value), value) for value in values)
+        repeated = sorted({str(value) for (_, value), count in counts.items() if count > 1})
         if repeated:
             raise ValueError(f"values repeats {', '.join(repeated)}: list each category once")
         if len({type(v) for v in values}) > 1:
             raise ValueError(f"values mixes types: {list(values)}; quote them all, or none")
         return values
+
+    @property
+    def size(self) -> int:
+        """Number of encoded features, excluding the null indicator."""
+        return len(self.values) + self.other
 
     def feature_names(self, name: str) -> list[str]:
         """Names of the encoded features, excluding the null indicator."""
@@ -161,6 +173,11 @@ class BooleanColumn(_Column):
         if self.fill is not None and not isinstance(self.fill, bool):
             raise ValueError(f"fill must be true or false, got {self.fill!r}")
         return self
+
+    @property
+    def size(self) -> int:
+        """Number of encoded features, excluding the null indicator."""
+        return 1
 
     def feature_names(self, name: str) -> list[str]:
         """Names of the encoded features, excluding the null indicator."""
@@ -226,7 +243,7 @@ class Domain(Frozen):
             raise ValueError(f"id column {self.id!r} is also a feature or the label")
         names = self.feature_names
         if len(set(names)) < len(names):
-            repeated = sorted({n for n in names if names.count(n) > 1})
+            repeated = sorted(name for name, count in Counter(names).items() if count > 1)
             raise ValueError(f"two features would both be called {', '.join(repeated)}: rename a column")
         return self
 
@@ -252,7 +269,9 @@ class Domain(Frozen):
     @property
     def width(self) -> int:
         """Number of encoded features."""
-        return len(self.feature_names)
+        if self.kernel is not None:
+            return self.kernel.features + bool(self.intercept)
+        return sum(column.size + (column.fill is not None) for column in self.columns.values()) + bool(self.intercept)
 
     @property
     def largest_norm(self) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,10 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daskrado.table import inner_loops as loops
 from daskrado.table.domain import BooleanColumn, Domain, NumericColumn
 from daskrado.table.fourier_features import fourier_features
-from daskrado.table.lattice import Lattice, clip_rows, just_inside
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -50,7 +47,6 @@ class EncodedTable:
     problems: dict[Problem, int] = field(default_factory=dict)
     values: dict[str, NDArray[Any]] = field(default_factory=dict)  # numbers, or places of one-hot features
     nulls: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
-    _sources: loops.Sources | None = None
     _settled: bool = False  # whether all numbers are known to be finite
 
     def refused(self, *, strict: bool) -> list[Problem]:
@@ -76,8 +72,8 @@ class EncodedTable:
         NaN and infinity are found here, while the column is at hand: see ``problems`` afterwards.
         """
         rows = out[: stop - start]
-        if not self._finite(start, stop):
-            self._settle()
+        if not self.is_finite(start, stop):
+            self.settle()
         if self.domain.kernel is not None:
             plain = np.empty((stop - start, len(self.domain.column_features)), order="F")
             self._columns(start, stop, plain)
@@ -89,26 +85,14 @@ class EncodedTable:
             rows[:, at] = self.domain.intercept
         return self._cleared(start, stop, rows)
 
-    def on_grid(self, start: int, stop: int, out: NDArray[np.float64], lattice: Lattice) -> NDArray[np.float64]:
-        """The same rows clipped and truncated onto the grid."""
-        steps = math.ldexp(1.0, lattice.bits)
-        if self._at_once(start, stop, out, lattice.norm_bound, steps, whole=True):
-            return self._cleared(start, stop, out[: stop - start])
-        return lattice.quantise(self.block(start, stop, out))
-
-    def clipped(self, start: int, stop: int, out: NDArray[np.float64], norm_bound: float) -> NDArray[np.float64]:
-        """The same rows clipped, off the grid."""
-        if self._at_once(start, stop, out, norm_bound, norm_bound, whole=False):
-            return self._cleared(start, stop, out[: stop - start])
-        return clip_rows(self.block(start, stop, out), norm_bound)
-
     def _cleared(self, start: int, stop: int, rows: NDArray[np.float64]) -> NDArray[np.float64]:
         """Rows with the unusable ones set to zero."""
         if self.unusable is not None:
             rows[self.unusable[start:stop]] = 0.0
         return rows
 
-    def _finite(self, start: int, stop: int) -> bool:
+    def is_finite(self, start: int, stop: int) -> bool:
+        """Whether the numbers of some rows are all finite."""
         return self._settled or all(_all_finite(self.values[name][start:stop]) for name in self._plain_numbers())
 
     def _plain_numbers(self) -> Iterator[str]:
@@ -117,10 +101,11 @@ class EncodedTable:
             if isinstance(column, NumericColumn) and column.bins is None and column.transform == "none":
                 yield name
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
+        """Find every number that is not finite: filled and flagged, or its row counts as nothing."""
         for name in self._plain_numbers():
             self.values[name] = self.finite(name, self.values[name])
-        self._settled, self._sources = True, None
+        self._settled = True
 
     def finite(self, name: str, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """A number that is not finite is missing: filled and flagged, or its row counts as nothing."""
@@ -134,41 +119,6 @@ class EncodedTable:
             self.nulls[name] = self.nulls[name] | odd
         return np.where(odd, float(fill or 0.0), values)
 
-    def _at_once(
-        self, start: int, stop: int, out: NDArray[np.float64], norm_bound: float, steps: float, *, whole: bool
-    ) -> bool:
-        """Encode and clip in one trip through memory; False where loops are not compiled."""
-        encode = loops.encoder()
-        if encode is None or self.domain.kernel is not None:
-            return False
-        if not (0 <= start <= stop <= self.length and stop - start <= len(out)):
-            return False
-        if out.shape[1] != self.domain.width or out.dtype != np.float64 or not out.T.flags.carray:
-            return False
-        inward = just_inside(self.domain.width)
-        while True:
-            self._sources = self._sources or self._as_sources()
-            done = encode(*self._sources.arrays, start, stop - start, norm_bound, inward, steps, whole, out.T)
-            if done or self._settled:
-                return done
-            self._settle()  # a number of this block is not finite
-
-    def _as_sources(self) -> loops.Sources:
-        sources = loops.Sources(self.length)
-        for name, column in self.domain.columns.items():
-            values = self.values[name]
-            if isinstance(column, NumericColumn) and column.bins is None:
-                sources.scaled(values, *scaling(column))
-            elif isinstance(column, BooleanColumn):
-                sources.scaled(values)
-            else:
-                sources.one_hot(values, len(column.feature_names(name)))
-            if column.fill is not None:
-                sources.flag(self.nulls[name])
-        if self.domain.intercept:
-            sources.constant(self.domain.intercept)
-        return sources
-
     def _columns(self, start: int, stop: int, rows: NDArray[np.float64]) -> int:
         """Encode the columns themselves; returns how many features they fill."""
         at = 0
@@ -181,7 +131,7 @@ class EncodedTable:
                 rows[:, at] = piece
                 at += 1
             else:
-                width = len(column.feature_names(name))
+                width = column.size
                 rows[:, at : at + width] = 0.0
                 rows[np.arange(len(rows)), at + piece.astype(np.intp)] = 1.0
                 at += width
@@ -202,7 +152,7 @@ def scaling(column: NumericColumn) -> tuple[float, float]:
 def scale_column(factor: float, offset: float, values: NDArray[Any], out: NDArray[np.float64]) -> None:
     """``values * factor - offset``; what lies beyond the bounds is clipped to [-1, 1]."""
     with np.errstate(over="ignore"):  # beyond the bounds anyway
-        np.multiply(values, factor, out=out)
+        np.multiply(values, factor, out=out, dtype=np.float64)
     if offset:
         out -= offset
     np.clip(out, -1.0, 1.0, out=out)

@@ -82,7 +82,7 @@ def encode_table(
         if isinstance(column, NumericColumn):
             _numeric(out, name, column, data)
         elif isinstance(column, BooleanColumn):
-            out.values[name] = np.where(_truths(column, data), 1.0, -1.0)
+            out.values[name] = np.where(_truths(column, data), np.int8(1), np.int8(-1))
         else:
             _categorical(out, name, column, data)
     if label:
@@ -129,8 +129,9 @@ def _numeric(out: EncodedTable, name: str, column: NumericColumn, data: pa.Array
             values[~out.nulls[name]] = to_numpy(data.drop_null())
     else:
         values = to_numpy(data)
-    # Always float64: a row must be encoded alike whatever its neighbours in the file look like.
-    values = values.astype(np.float64, copy=False)
+    # Always scaled as float64: a row must be encoded alike whatever its neighbours in the file look like.
+    if values.dtype != np.float32 or column.bins is not None or column.transform != "none":
+        values = values.astype(np.float64, copy=False)
     if column.bins is not None:
         out.values[name] = np.digitize(out.finite(name, values), column.bins).astype(np.int32)
     elif column.transform == "log1p":
@@ -186,7 +187,8 @@ def encode_groups(
 def _labels(out: EncodedTable, data: pa.Array, missing: bool) -> NDArray[np.int8]:
     label = out.domain.label
     if pa.types.is_boolean(data.type) and not data.null_count and isinstance(label.positive, bool):
-        return np.where(to_numpy(data) == label.positive, np.int8(1), np.int8(-1))
+        truth = to_numpy(data).view(np.int8)
+        return 2 * truth - np.int8(1) if label.positive else np.int8(1) - 2 * truth
     pair = [label.positive, label.negative]
     index = _places_or_none(data, pair)
     if index is None:

@@ -74,8 +74,12 @@ def clip_rows(rows: NDArray[np.float64], norm_bound: float) -> NDArray[np.float6
 
 def _inward(rows: NDArray[np.float64], norm_bound: float) -> NDArray[np.float64]:
     """The factor that brings each row into the unit ball."""
-    norm = row_norms(rows)
-    inward = just_inside(rows.shape[1])
+    return inward_factors(row_norms(rows), norm_bound, rows.shape[1])
+
+
+def inward_factors(norm: NDArray[np.float64], norm_bound: float, width: int) -> NDArray[np.float64]:
+    """The factor that brings a row of some norm and ``width`` features into the unit ball."""
+    inward = just_inside(width)
     clipped = norm >= norm_bound * inward
     return np.where(clipped, inward / np.maximum(norm, norm_bound), 1.0 / norm_bound)
 

@@ -50,8 +50,8 @@ def test_dense_rados_are_the_definition_with_their_own_memberships(kind: type) -
 def test_hadamard_rados_are_the_definition_with_their_own_signatures(zero: bool) -> None:
     rows = some_rows(60, 4)
     statistic = HadamardRados(4, 16, bucket_zero=zero)
-    negative, buckets = np.divmod(statistic.cells(rows.seeds), statistic.count)
-    signs = 1 - 2 * negative
+    buckets, signs = statistic.cells(rows.seeds), statistic.signs(rows.seeds)
+    assert set(signs.tolist()) == {-1, 1}
     hadamard = sylvester(16)
     assert buckets.min() >= (0 if zero else 1)
     expected = np.array([definition(rows, signs * hadamard[j, buckets]) for j in range(16)])

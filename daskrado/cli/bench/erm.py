@@ -11,11 +11,12 @@ from daskrado.cli.bench.collect import bench_lake, local_workers, timed, worker_
 from daskrado.errors import UsageError
 from daskrado.lake.collect import open_passes
 from daskrado.lake.scan import Lake, open_lake
+from daskrado.learners.on_passes.erm import FINE_BITS
 from daskrado.learners.on_passes.solver import Objective, Solution, minimise
 from daskrado.losses.margin import Logistic
 from daskrado.table.domain import Domain
 from daskrado.table.encoding import encode_table, needed_columns
-from daskrado.table.lattice import Lattice, clip_rows
+from daskrado.table.lattice import Lattice
 
 GRADIENT = 1e-8
 
@@ -52,17 +53,17 @@ def erm_figures(rows: int, features: int) -> dict[str, float | int]:
 
 def _fit(lake: Lake, domain: Domain, client: Any, memory: int | None) -> Solution:
     """Minimise mean logistic loss + 1/(2 n) |w|^2, which is scikit-learn's objective at C = 1."""
-    with open_passes(lake, domain, Lattice(domain.norm_bound), client=client, memory=memory) as passes:
+    with open_passes(lake, domain, Lattice(domain.norm_bound, FINE_BITS), client=client, memory=memory) as passes:
         return minimise(Objective(Logistic(), 1.0 / lake.rows, lake.rows), passes, GRADIENT)
 
 
 def _rows(lake: Lake, domain: Domain) -> tuple[np.ndarray, np.ndarray]:
-    """The whole lake in memory, for the peer."""
-    parts = []
+    """The whole lake in memory, on the same grid, for the peer."""
+    parts, lattice = [], Lattice(domain.norm_bound, FINE_BITS)
     for partition in lake.partitions:
         for _, table in partition.tables(needed_columns(domain)):
             encoded = encode_table(domain, table)
             assert encoded.labels is not None
             block = encoded.block(0, encoded.length, np.empty((encoded.length, domain.width), order="F"))
-            parts.append((np.ascontiguousarray(clip_rows(block, domain.norm_bound)), encoded.labels))
+            parts.append((np.ascontiguousarray(lattice.quantise(block)) * lattice.step, encoded.labels))
     return np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts])

@@ -41,6 +41,8 @@ TOLERANCE = 1e-9  # of the largest gradient norm, L R
 _SHARE = 0.01  # of epsilon, for the solver's distance from the exact minimiser
 IDEALISED = "spherical noise is drawn in double precision from the operating system's generator (idealised)"
 
+FINE_BITS = 26  # a minimiser follows its rows: on this grid it is within about 1e-7 of the one for rows as they are
+
 
 @dataclass(frozen=True)
 class Erm(LossLearner):
@@ -51,6 +53,7 @@ class Erm(LossLearner):
     tolerance: Annotated[float, Field(gt=0, lt=1)] = TOLERANCE
 
     name: ClassVar[str] = "erm"
+    default_bits: ClassVar[int] = FINE_BITS
     private: ClassVar[bool] = False
 
     def guarantee(self, facts: PublicFacts) -> Guarantee:
@@ -115,6 +118,7 @@ class OutputPerturbation(LossLearner):
     tolerance: Annotated[float, Field(gt=0, lt=1e-3)] = TOLERANCE
 
     name: ClassVar[str] = "output_perturbation"
+    default_bits: ClassVar[int] = FINE_BITS
     tunable: ClassVar[bool] = True
 
     def ridge(self, facts: PublicFacts) -> float:
@@ -202,6 +206,7 @@ class ObjectivePerturbation(LossLearner):
     tolerance: Annotated[float, Field(gt=0, lt=1e-3)] = TOLERANCE
 
     name: ClassVar[str] = "objective_perturbation"
+    default_bits: ClassVar[int] = FINE_BITS
     tunable: ClassVar[bool] = True
 
     def calibrated(self, facts: PublicFacts) -> tuple[float, ObjectiveNoise]:
@@ -295,8 +300,9 @@ def _tolerance(asked: float, loss: Loss, ridge: float, facts: PublicFacts, tilt:
 
 def _read(session: Session, loss: Loss) -> None:
     """One pass with a bar. How many more the solver takes depends on the rows, so those show none."""
-    start = RiskSum(session.passes.domain.width, loss, np.zeros(session.passes.domain.width), second=False)
-    session.passes.sum(start, share=session.share, progress=session.progress)
+    passes, width = session.passes, session.passes.domain.width
+    start = RiskSum(width, loss, np.zeros(width), passes.lattice, passes.lake.rows, second=False)
+    passes.sum(start, share=session.share, progress=session.progress)
 
 
 def _solve(objective: Objective, session: Session, tolerance: float) -> Solution:

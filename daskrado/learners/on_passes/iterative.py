@@ -21,6 +21,7 @@ from daskrado.privacy.accountant import Event, gaussian_sigma
 from daskrado.privacy.perturbation import PublicFacts
 from daskrado.privacy.relations import Relation
 from daskrado.registry import one_of
+from daskrado.statistics.base import Statistic
 
 if TYPE_CHECKING:
     from daskrado.lake.collect import Progress
@@ -98,11 +99,13 @@ class IterativeLearner(Learner):
     """A learner that collects more than once.
 
     ``seeded``: it deals rows out by their seeds. ``private``: it draws noise. ``tunable``: a grid may hold it.
+    ``default_bits``: of the grid on which it sees rows.
     """
 
     seeded: ClassVar[bool] = False
     private: ClassVar[bool] = True
     tunable: ClassVar[bool] = False
+    default_bits: ClassVar[int] = Statistic.default_bits
 
     @abstractmethod
     def guarantee(self, facts: PublicFacts) -> Guarantee:

@@ -81,8 +81,8 @@ def smoother(domain: Domain, *, neighbours: bool = True, growth: float = 1.0) ->
 def _numbers(domain: Domain) -> Iterator[tuple[slice, bool]]:
     """The places of each numeric column's features, and whether they are bins."""
     start = 0
-    for name, column in domain.columns.items() if domain.kernel is None else ():
-        size = len(column.feature_names(name))
+    for column in domain.columns.values() if domain.kernel is None else ():
+        size = column.size
         if isinstance(column, NumericColumn):
             yield slice(start, start + size), column.bins is not None
         start += size + (column.fill is not None)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from daskrado.lake.collect import Passes, Share
 from daskrado.losses.margin import Loss
-from daskrado.statistics.risk import Risk, RiskSum
+from daskrado.statistics.risk import SLOPE_BITS, Risk, RiskSum
 
 if TYPE_CHECKING:
     from daskrado.lake.collect import Progress
@@ -107,7 +107,7 @@ def minimise(
 
     def looker(newton: bool, every: int = 1, goal: Objective = objective) -> Look:
         def look(weights: Vector) -> _Point:
-            risk = RiskSum(width, goal.loss, weights, newton, every)
+            risk = RiskSum(width, goal.loss, weights, passes.lattice, passes.lake.rows, newton, every)
             point = _point(goal, weights, Risk.of(passes.sum(risk, share=share, progress=progress)))
             if watch is not None:
                 watch(passes.done - begin, float(np.linalg.norm(point.gradient)))
@@ -220,21 +220,21 @@ def _solution(here: _Point, slack: Callable[[Vector], float], tolerance: float, 
 def rounding(objective: Objective, rows: int, norm_bound: float, width: int) -> Callable[[Vector], float]:
     """A bound on the error of a computed |grad J|, as a function of the weights.
 
-    With e = 2^-53: a margin is wrong by at most (d + 2) e |w| R, which moves a slope by ``smoothness`` times that;
-    a block's sum of 4,096 terms is wrong by at most 4,096 e of the sum of their sizes, and merging over n/4,096
-    blocks by so many e more; each term is at most L R long. Counted twice over for safety. Rows beyond MOST_ROWS
-    times the public number are not counted: where that is so far from the truth, the certificate has rounding errors.
+    With e = 2^-53: a margin is wrong by at most (d + 3) e |w| R, which moves a slope by ``smoothness`` times that;
+    a slope is computed to 8 e of the largest L and truncated to 2^-48 of a power of two that is at most 2 L; sums
+    are exact. Each row is at most R long. Counted twice over for safety. Rows beyond MOST_ROWS times the public
+    number are not counted: where that is so far from the truth, the certificate has rounding errors.
     """
     unit = 2.0**-52
     loss = objective.loss
     rows = min(rows, MOST_ROWS * objective.rows)
     share = rows / objective.rows
-    terms = (4096 + rows / 4096 + 64) * unit
+    terms = 4 * 2.0**-SLOPE_BITS + 16 * unit
 
     def bound(weights: Vector) -> float:
         length = float(np.linalg.norm(weights)) * norm_bound
         steepest = loss.lipschitz if loss.lipschitz is not None else (loss.smoothness or 0.0) * (1.0 + length)
-        margin = (loss.smoothness or 0.0) * (width + 2) * unit * length
+        margin = (loss.smoothness or 0.0) * (width + 3) * unit * length
         linear = 0.0 if objective.linear is None else float(np.linalg.norm(objective.linear))
         own = (objective.ridge * float(np.linalg.norm(weights)) + linear) * 4 * unit
         return share * norm_bound * (terms * steepest + margin) + own

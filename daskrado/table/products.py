@@ -1,0 +1,155 @@
+"""Products of rows with weights, and of factors with rows: all that statistics do with features.
+
+Rows are compact, or dense for a kernel. Compiled loops serve compact rows where there are any; the NumPy forms say
+what is meant and give the same bits. Sums of whole numbers are exact, so no order matters; :func:`dots` of real
+weights adds feature by feature, so that a row's margin does not depend on the rows beside it.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskrado.table import inner_loops as loops
+from daskrado.table.compact import NUMBER, TIMES, Compact, Layout
+
+Dense = NDArray[np.float64]
+Features = Dense | Compact
+Integers = NDArray[np.int64]
+
+_ROW_BITS = 27  # of a coordinate on the lattice, with room for noise on it
+_DENSE_CELLS = 1 << 20  # cells of dense rows that are made at once
+_SPARSE = 3  # features for each column from which on pairs of columns are fewer products than BLAS needs
+
+
+def dense(x: Features) -> Dense:
+    """The rows feature by feature."""
+    return x.dense() if isinstance(x, Compact) else x
+
+
+def take(x: Features, index: Any) -> Features:
+    """Some of the rows."""
+    return x.take(index) if isinstance(x, Compact) else np.asfortranarray(x[index])
+
+
+def dots(x: Features, weights: Dense) -> Dense:
+    """Each row times ``weights``, added in the order of the features; exact where all sums are below 2**53."""
+    out = np.zeros(len(x))
+    if not isinstance(x, Compact):
+        for feature, weight in enumerate(weights):
+            out += x[:, feature] * weight
+        return out
+    weights = np.ascontiguousarray(weights)
+    if (loop := loops.compiled("dots")) is not None:
+        loop(*_arrays(x), weights, out)
+        return out
+    worth = x.one.astype(np.float64)
+    for kind, first, values in x.columns():
+        if kind == NUMBER:
+            out += weights[first] * values
+        elif kind == TIMES:
+            out += weights[first] * (values * worth)
+        else:
+            out += weights[first + values.astype(np.intp)] * worth
+    return out
+
+
+def sums(x: Features, factors: Integers) -> Integers:
+    """The sum of ``factors`` times rows, feature by feature; exact in int64."""
+    return scatter(x, factors, None, 1)[:, 0]
+
+
+def scatter(x: Features, factors: Integers, cells: Integers | None, count: int) -> Integers:
+    """The sum of ``factors`` times rows over the rows of each cell, as (features, count); exact in int64.
+
+    A row of cell -1 is in no sum. Without ``cells`` all rows are of cell 0.
+    """
+    if cells is not None and (len(cells) != len(x) or (len(cells) and not -1 <= cells.min() <= cells.max() < count)):
+        raise ValueError(f"cells must be in -1..{count - 1}, one for each row")
+    if cells is not None and len(cells) and cells.min() < 0:
+        known = cells >= 0
+        x, factors, cells = take(x, known), factors[known], cells[known]
+    if isinstance(x, Compact):
+        return _scatter_compact(x, factors, cells, count)
+    out = np.zeros((x.shape[1], count), dtype=np.int64)
+    largest = int(np.abs(factors).max(initial=1))
+    chunk = 1 << max(0, 53 - _ROW_BITS - largest.bit_length())
+    for start in range(0, len(x), chunk):
+        piece, some = x[start : start + chunk], factors[start : start + chunk].astype(np.float64)
+        if cells is None:
+            out[:, 0] += (some @ piece).astype(np.int64)
+            continue
+        for feature in range(x.shape[1]):
+            sums = np.bincount(cells[start : start + chunk], weights=some * piece[:, feature], minlength=count)
+            out[feature] += sums.astype(np.int64)
+    return out
+
+
+def _scatter_compact(x: Compact, factors: Integers, cells: Integers | None, count: int) -> Integers:
+    out = np.zeros((x.layout.width, count), dtype=np.int64)
+    factors = np.ascontiguousarray(factors, dtype=np.int64)
+    name = "sums" if cells is None else "scatter"
+    if (loop := loops.compiled(name)) is not None:
+        places = () if cells is None else (np.ascontiguousarray(cells, dtype=np.int64),)
+        loop(*_arrays(x), factors, *places, out)
+        return out
+    at: Any = 0 if cells is None else cells
+    worth = factors * x.one
+    for kind, first, values in x.columns():
+        if kind == NUMBER:
+            np.add.at(out[first], at, factors * values if cells is not None else factors @ values.astype(np.int64))
+        elif kind == TIMES:
+            np.add.at(out[first], at, worth * values if cells is not None else worth @ values.astype(np.int64))
+        else:
+            np.add.at(out, (first + values.astype(np.intp), at), worth)
+    return out
+
+
+def outer(x: Features, factors: Dense | None = None) -> Integers:
+    """The sum of s s' over rows, s the row times its factor rounded to whole numbers; exact in int64.
+
+    Without factors s is the row. No |s| may be above 2**26.
+    """
+    width = x.shape[1]
+    out = np.zeros((width, width), dtype=np.int64)
+    loop = loops.compiled("pairs")
+    if isinstance(x, Compact) and loop is not None and width >= _SPARSE * len(x.layout.kinds):
+        loop(*_arrays(x), np.ones(len(x)) if factors is None else np.ascontiguousarray(factors), out)
+        out += np.triu(out, 1).T
+        return out
+    for start in range(0, len(x), step := max(1, _DENSE_CELLS // width)):
+        piece = dense(take(x, slice(start, start + step)))
+        if factors is not None:
+            piece = np.rint(piece * factors[start : start + step, None])
+        largest = float(np.abs(piece).max(initial=1.0))
+        chunk = max(1, int(2.0**53 // (largest * largest)))
+        for first in range(0, len(piece), chunk):
+            some = piece[first : first + chunk]
+            out += (some.T @ some).astype(np.int64)
+    return out
+
+
+def norms(x: Features) -> tuple[Integers, Integers]:
+    """The sum of sizes and the sum of squares of each row."""
+    lengths, squares = np.zeros(len(x), dtype=np.int64), np.zeros(len(x), dtype=np.int64)
+    if not isinstance(x, Compact):
+        return np.abs(x).sum(axis=1).astype(np.int64), np.einsum("ij,ij->i", x, x).astype(np.int64)
+    one = x.one.astype(np.int64)
+    for kind, _, values in x.columns():
+        size = np.abs(values.astype(np.int64)) if kind == NUMBER else one * (values != 0) if kind == TIMES else one
+        lengths += size
+        squares += size * size
+    return lengths, squares
+
+
+def _arrays(x: Compact) -> tuple[NDArray[Any], ...]:
+    """A block as compiled loops take it."""
+    return (*_layout_arrays(x.layout), x.one, *x.parts)
+
+
+@lru_cache(maxsize=16)
+def _layout_arrays(layout: Layout) -> tuple[Integers, ...]:
+    return tuple(np.array(part, dtype=np.int64) for part in (layout.kinds, layout.firsts, layout.places))
