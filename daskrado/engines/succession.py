@@ -10,7 +10,7 @@ from daskrado.engines.answers import INSTANCES
 from daskrado.errors import LedgerError, UsageError
 from daskrado.ledger.journal import Journal
 from daskrado.ledger.journal_folder import OLDER, InUseError
-from daskrado.ledger.ledger import LedgerEntry, State
+from daskrado.ledger.ledger import Ledger, State
 from daskrado.ledger.lines import different
 from daskrado.privacy.relations import Relation
 
@@ -34,13 +34,11 @@ def queries_asked(notes: Notes) -> int:
     return sum(int(note.get("asked", 0)) for note in notes)
 
 
-def move_exhausted(
-    folder: Path, entries: Sequence[LedgerEntry], fingerprint: str, settings: Mapping[str, Any]
-) -> None:
+def move_exhausted(folder: Path, ledger: Ledger, fingerprint: str, settings: Mapping[str, Any]) -> None:
     """Refuse a second engine with other settings while the first can answer; else move that one to another name.
 
-    ``entries`` are the ledger's for the data set, ``fingerprint`` is that of its present lake. The next engine is
-    charged for itself, so this is no question of privacy: it spares the owner a second debit by mistake.
+    ``fingerprint`` is that of the data set's present lake. The next engine is charged for itself, so this is no
+    question of privacy: it spares the owner a second debit by mistake.
     """
     older = folder.with_name(f"{folder.name}.jsonl")
     if older.exists():
@@ -55,7 +53,7 @@ def move_exhausted(
         known = journal.content["settings"]
         if known == settings:
             return
-        if not (_is_exhausted(journal) or _is_orphaned(journal, entries, fingerprint)):
+        if not (_is_exhausted(journal) or _is_orphaned(journal, ledger, fingerprint)):
             dataset, relation = folder.name.rsplit(".", 1)
             raise UsageError(
                 f"data set {dataset!r} already has an engine under {relation} with another "
@@ -86,8 +84,10 @@ def _is_exhausted(journal: Journal) -> bool:
     return bool(asked >= terms["queries"] or used >= terms["instances"])
 
 
-def _is_orphaned(journal: Journal, entries: Sequence[LedgerEntry], fingerprint: str) -> bool:
+def _is_orphaned(journal: Journal, ledger: Ledger, fingerprint: str) -> bool:
     """Whether what pays for an engine was voided, or was for another lake."""
     paid = journal.grants.get("answers")
-    entry = next((entry for entry in entries if entry.id == paid), None)
-    return entry is not None and (entry.state is State.VOID or entry.fingerprint not in (None, fingerprint))
+    entry = None if paid is None else ledger.entry(paid)
+    if entry is None:
+        return False
+    return entry.state is State.VOID or entry.fingerprint not in (None, ledger.keyed(fingerprint))

@@ -268,9 +268,9 @@ class VoteEngine:
                 f"the engine {self.journal.folder} was paid for by entry {number} of a ledger that is not the "
                 f"present {ledger}; restore that one"
             )
-        if entry.state is State.VOID or (renew and entry.state is State.SPENT):
+        if entry.state is State.VOID or (renew and entry.state.used):
             return None
-        if entry.fingerprint not in (None, self._facts.fingerprint):
+        if entry.fingerprint not in (None, self.account.ledger.keyed(self._facts.fingerprint)):
             raise DataError(
                 f"the lake of data set {self._facts.dataset!r} is not the one whose engine was paid for by entry "
                 f"{number} of {ledger}; restore that lake, or {NEXT_ENGINE}"
@@ -288,7 +288,7 @@ def open_engine(account: Account, facts: EngineFacts, event: Event) -> Iterator[
     """
     folder = engine_folder(account.ledger.path, facts.dataset, facts.relation)
     settings = json.loads(json.dumps(dict(facts.settings)))
-    move_exhausted(folder, account.ledger.entries(facts.dataset), facts.fingerprint, settings)
+    move_exhausted(folder, account.ledger, facts.fingerprint, settings)
     with account.engine_journal(folder, {"settings": settings}) as journal:
         engine = VoteEngine(account, journal, facts, event)
         try:

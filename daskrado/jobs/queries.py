@@ -194,7 +194,7 @@ class QueriesJob(PrivateJob):
         if entry is None or entry.state is State.VOID or found != wanted:
             ledger = account.ledger.path
             raise UsageError(f"journal: the ledger {ledger} has no charge that fits it; start a new journal")
-        if entry.fingerprint != run.lake.fingerprint:
+        if entry.fingerprint != account.ledger.keyed(run.lake.fingerprint):
             raise UsageError("journal: the lake has changed since it was charged; start a new journal")
         return account.adopt(ROLE, entry)
 

@@ -251,10 +251,10 @@ class Account(Grants):
 
     def _is_unpaid(self, journal: Journal) -> bool:
         try:
-            void = {(entry.id, entry.run) for entry in self.ledger.entries() if entry.state is State.VOID}
+            paid = {(number, run): self.ledger.entry(number) for number, run in journal.paid.values()}
         except LedgerError:  # busy or out of reach: the grant may be charged, so the engine stays
             return False
-        return void.issuperset(journal.paid.values())
+        return all(entry and entry.run == run and entry.state is State.VOID for (_, run), entry in paid.items())
 
     @contextlib.contextmanager
     def publish(self, output: str | Path) -> Iterator[Path]:
@@ -320,7 +320,7 @@ def left_over(journal: Journal, ledger: Ledger, again: str = AGAIN) -> str:
         return f"noise was being drawn and was not kept, so the charge stays; {again}"
     if journal.has_kept():
         return f"what was drawn is kept: {journal.finish}"
-    spent = any(entry.state is State.SPENT for entry in entries.values())
+    spent = any(entry.state.used for entry in entries.values())
     return f"{'what was paid for stands' if spent else 'the grant is not used up'}: {journal.finish}"
 
 

@@ -7,11 +7,15 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from daskrado.errors import BudgetError
 from daskrado.ledger.config import LedgerConfig, default_ledger
 from daskrado.ledger.ledger import Grant, Ledger, Remaining
+from daskrado.privacy.events import MAX_EPSILON, Amount, Event, exact
+from daskrado.privacy.filter import Cost, filter_for
 from daskrado.privacy.relations import Relation
 
 _log = logging.getLogger(__name__)
@@ -33,6 +37,19 @@ def set_first_limit(ledger: Ledger, config: LedgerConfig, dataset: str, *relatio
         return ()
     amount = f"epsilon {first.epsilon:g}, delta {first.delta:g}"
     return tuple(f"first limit of {dataset!r} under {relation}: {amount}" for relation in relations)
+
+
+def least_limit(event: Event, epsilon: Amount, delta: Amount) -> Fraction:
+    """The least epsilon of a limit, in tenths of ``epsilon``, that holds one ``event``: a limit for one release.
+
+    A rule keeps a part of epsilon and delta for draws and for deltas, so a release rarely fits its own budget.
+    """
+    step = exact(epsilon, "epsilon") / 10
+    for tenths in range(10, 51):
+        rule = filter_for(min(tenths * step, MAX_EPSILON), delta)
+        if rule.fits(Cost(), rule.cost(event)):
+            return rule.epsilon
+    raise BudgetError(f"{event} does not fit a limit of five times epsilon {float(step * 10):g}")
 
 
 def limit_line(left: Remaining | None, config: LedgerConfig) -> str:

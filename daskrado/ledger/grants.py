@@ -66,7 +66,7 @@ class Grants:
             self.journal.set_aside(role, room)
         entry = self._earlier(role, (dataset, relation, event), fingerprint, unspent)
         if entry is not None:
-            grant = _grant_of(entry, self.ledger)
+            grant = grant_of(entry, self.ledger)
         else:
             grant = self.ledger.reserve(
                 dataset, relation, event, theorem=theorem, run=self.run, fingerprint=fingerprint
@@ -89,21 +89,21 @@ class Grants:
         if found is None or found.state is State.VOID:  # perhaps debited, and cut off before that was written down
             spare = [e for e in entries.values() if e.id not in known.values() and e.state is not State.VOID]
             found = next((e for e in spare if (e.dataset, e.relation, e.event) == wanted), None)
-        if found is None or (unspent and found.state is State.SPENT):
+        if found is None or (unspent and found.state.used):
             return None
         if (found.dataset, found.relation, found.event) != wanted:
             raise LedgerError(f"run {self.run}: its grant is for {found.event}, which is not what its pipeline costs")
-        if fingerprint is not None and found.fingerprint not in (None, fingerprint):
+        if fingerprint is not None and found.fingerprint not in (None, self.ledger.keyed(fingerprint)):
             raise self._input_changed("the lake")
         return found
 
     def entry(self, number: int) -> LedgerEntry | None:
         """A line of the ledger, of any run."""
-        return next((entry for entry in self.ledger.entries() if entry.id == number), None)
+        return self.ledger.entry(number)
 
     def adopt(self, role: str, entry: LedgerEntry) -> Grant:
         """Use the grant that an engine got in an earlier run. A failure of this run does not void it."""
-        grant = _grant_of(entry, self.ledger)
+        grant = grant_of(entry, self.ledger)
         if self.journal is not None:
             self.journal.granted(role, grant)
         return grant
@@ -125,7 +125,7 @@ class Grants:
         """Why a run cannot go on. Where a pipeline has drawn nothing yet, its grants are voided."""
         if self._ledger is not None and self.journal is not None and "kind" in self.journal.content:
             entries = entries_of(self.ledger, self.run)
-            if all(entry.state is not State.SPENT for entry in entries.values()):
+            if not any(entry.state.used for entry in entries.values()):
                 self.void_run(entries)
         return DataError(f"{what} changed since run {self.run} got its grant; {self._again}")
 
@@ -141,12 +141,12 @@ class Grants:
 
     def spent(self, grant: Grant) -> bool:
         """Whether a grant is spent already, by this process or by the one that was cut off."""
-        if grant.entry not in self._spent and self._state(grant) is State.SPENT:
+        if grant.entry not in self._spent and self._state(grant).used:
             self._spent.add(grant.entry)
         return grant.entry in self._spent
 
     def _state(self, grant: Grant) -> State:
-        return entries_of(self.ledger, grant.run)[grant.entry].state
+        return self.ledger.state(grant)
 
     def void_reserved(self) -> None:
         """Void what this process reserved, or took over from the one that was cut off, and did not spend."""
@@ -158,12 +158,13 @@ class Grants:
         """Void what is still reserved of a run that cannot be finished."""
         for entry in entries.values():
             if entry.state is State.RESERVED:
-                self.ledger.void(_grant_of(entry, self.ledger))
+                self.ledger.void(grant_of(entry, self.ledger))
 
     def budget(self, grant: Grant) -> dict[str, Any]:
         """The state of the budget, for artefacts."""
         return budget_facts(self.ledger, grant)
 
 
-def _grant_of(entry: LedgerEntry, ledger: Ledger) -> Grant:
+def grant_of(entry: LedgerEntry, ledger: Ledger) -> Grant:
+    """The receipt of a debit that was made before."""
     return Grant(entry.id, entry.dataset, entry.relation, entry.event, ledger.path, entry.run)

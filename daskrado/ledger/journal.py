@@ -218,7 +218,7 @@ class Journal(Closable):
 
     def lost(self, entries: Mapping[int, LedgerEntry]) -> bool:
         """Whether a grant was spent on a draw that was not kept."""
-        spent = {r for r, entry in self.grants.items() if entry in entries and entries[entry].state is State.SPENT}
+        spent = {r for r, entry in self.grants.items() if entry in entries and entries[entry].state.used}
         return any(path.stem.partition("#")[0] in spent for path in self.folder.glob("*.drawing"))
 
     def forget(self) -> None:
@@ -293,7 +293,7 @@ def journal_folder(ledger: Ledger) -> Path:
 
 def entries_of(ledger: Ledger, run: str) -> dict[int, LedgerEntry]:
     """The ledger's lines for a run."""
-    return {entry.id: entry for entry in ledger.entries() if entry.run == run}
+    return ledger.entries_of_run(run)
 
 
 def find_journal(ledger: Ledger, run: str) -> Path:

@@ -1,4 +1,4 @@
-"""The values that a ledger takes and gives: limits, grants, entries and balances."""
+"""The values that a ledger takes and gives: limits, grants, entries, balances and marks."""
 
 from __future__ import annotations
 
@@ -7,16 +7,33 @@ from enum import StrEnum
 from fractions import Fraction
 from pathlib import Path
 
-from daskrado.privacy.accountant import Composition, Event, decimal_text
+from daskrado.privacy.accountant import Event, decimal_text
+from daskrado.privacy.filter import Cost, Filter
+from daskrado.privacy.groups import Whose
 from daskrado.privacy.relations import Relation
 
 
 class State(StrEnum):
-    """Where an entry stands. Reserved and spent entries are charged; void ones are not."""
+    """Where an entry stands. All but void ones are charged; a published one is over."""
 
     RESERVED = "reserved"
     SPENT = "spent"
+    PUBLISHED = "published"
     VOID = "void"
+
+    @property
+    def used(self) -> bool:
+        """Whether noise may have been drawn for it."""
+        return self in (State.SPENT, State.PUBLISHED)
+
+
+class Mark(StrEnum):
+    """What was published exactly, or without protection, of a data set: no limit counts it."""
+
+    FEATURES = "exact features"
+    COUNTS = "exact counts"
+    MODEL = "exact model"
+    NOT_PRIVATE = "a run without privacy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +69,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """One line of the ledger."""
+    """One debit and what became of it. ``fingerprint`` is keyed: compare it with ``Ledger.keyed``."""
 
     id: int
     dataset: str
@@ -60,19 +77,53 @@ class LedgerEntry:
     event: Event
     theorem: str
     run: str
+    who: str
+    whose: Whose
+    blocks: tuple[str, ...]
     fingerprint: str | None
     state: State
+    draws: int
+    published: str | None
     reserved_at: str
     settled_at: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """A limit of a data set, the rule that was fixed with it, and what is charged against it."""
+
+    dataset: str
+    whose: Whose
+    block: str
+    rule: Filter
+    total: Cost
+    entries: int
+
+    @property
+    def relation(self) -> Relation:
+        """Which lakes are neighbours under this limit."""
+        return self.whose.relation
+
+    @property
+    def limit(self) -> Limit:
+        """What may be spent in all."""
+        return Limit(self.rule.epsilon, self.rule.delta)
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """A mark on a data set: what became public, when, by which run and whom."""
+
+    dataset: str
+    mark: Mark
+    at: str
+    run: str
+    who: str
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerRow:
     """The budget of one data set under one relation, for ``ledger show``."""
 
-    dataset: str
-    relation: Relation
-    limit: Limit
-    charged: Composition
-    left: Remaining
+    balance: Balance
     counts: dict[State, int]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from daskrado.ledger.journal import unfinished
 from daskrado.ledger.ledger import Ledger
+from daskrado.ledger.views import left
 
 
 def ledger_lines(ledger: Ledger) -> Iterator[str]:
@@ -16,10 +17,11 @@ def ledger_lines(ledger: Ledger) -> Iterator[str]:
         yield "no limit set and nothing spent"
     for row in rows:
         counts = ", ".join(f"{count} {state}" for state, count in row.counts.items() if count)
-        yield f"{row.dataset} under {row.relation}"
-        yield f"  limit   {row.limit}"
-        charged = f"{float(row.charged.epsilon):.4g} at that delta ({row.charged.method}; {counts or 'no entry'})"
-        yield f"  charged epsilon {charged}"
-        yield f"  left    epsilon {float(row.left.epsilon):.4g} for one more pure release"
+        balance = row.balance
+        yield f"{balance.dataset} under {balance.relation}"
+        yield f"  limit   {balance.limit}"
+        share = 100 * float(balance.rule.share(balance.total))
+        yield f"  charged {share:.3g} % ({balance.entries} charges; data set: {counts or 'no entry'})"
+        yield f"  left    epsilon {float(left(balance).epsilon):.4g} for one more pure release"
     for run, what in unfinished(ledger):
         yield f"run {run} is {what}"

@@ -18,7 +18,7 @@ from daskrado.jobs.result import Result
 from daskrado.lake.publish import check_free, claimed
 from daskrado.learners.base import ReleaseLearner
 from daskrado.ledger.account import Account
-from daskrado.ledger.charging import opened_ledger
+from daskrado.ledger.charging import least_limit, opened_ledger
 from daskrado.ledger.opening import named_account
 from daskrado.models.linear import LinearModel
 from daskrado.parties.bundles import Tally, sort_bundles
@@ -119,8 +119,9 @@ class _Standing:
         charge = plan.charge
         assert charge is not None
         assert job.budget is not None
-        if not account.ledger.has_limits(self.round.study):  # one release of this study, and no more
-            account.ledger.set_limit(self.round.study, charge.relation, job.budget.epsilon, job.budget.delta)
+        if not account.ledger.has_limits(self.round.study):
+            epsilon = least_limit(charge.event, job.budget.epsilon, job.budget.delta)
+            account.ledger.set_limit(self.round.study, charge.relation, epsilon, job.budget.delta)
         run.grants[ROLE] = charge.reserve(account, self.round.study)
         return run.release(ROLE, plan.mechanism, gather)
 

@@ -25,7 +25,7 @@ from daskrado.lake.joined import forget_labels, open_joined
 from daskrado.learners.on_passes.public_features import measure
 from daskrado.ledger.account import Account
 from daskrado.ledger.journal import entries_of, journal_folder
-from daskrado.ledger.ledger import Ledger, State
+from daskrado.ledger.ledger import Ledger
 from daskrado.ledger.opening import is_open, named_account
 from daskrado.parties.label_learner import features_digest
 from daskrado.parties.label_messages import ANSWER, Answer, NoiseMark, Request, read_request, sha256, write_answer
@@ -161,7 +161,7 @@ class Provider:
         if is_open(self.ledger, request.request):
             return
         for entry in entries_of(self.ledger, request.request).values():
-            if entry.state is State.SPENT:
+            if entry.state.used:
                 raise LedgerError(
                     f"{where}: the request id {request.request} was answered before (entry {entry.id} of "
                     f"{self.ledger.path}) and its answer is not in {self.answers}: give the folder that keeps it, or "

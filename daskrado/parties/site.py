@@ -148,7 +148,7 @@ def _vector(
             run = f"study {round_.study} {round_.terms_digest[:16]}"
             if plan.shares is not None:
                 run += f" round {round_.number} {round_.digest.hex()[:16]}"
-            runs = [run, *(e.run for e in ledger.entries(job.dataset) if e.run.startswith(f"{run} again "))]
+            runs = [run, *ledger.runs(f"{run} again ")]
             if pay_again:
                 runs.append(f"{run} again {len(runs)}")
             finish = "daskrado site contribute, as before"
@@ -168,9 +168,9 @@ def _reserved(plan: RoundPlan, lake: Lake, account: Account) -> tuple[Grant, boo
     job, charge = plan.job, plan.charge
     assert charge is not None
     account.same_lake(job.lake, lake)
-    before = len(account.ledger.entries(job.dataset))
+    before = account.ledger.entries_of_run(account.run)
     grant = replace(charge, role="share").reserve(account, job.dataset, lake.fingerprint)
-    return grant, len(account.ledger.entries(job.dataset)) > before
+    return grant, grant.entry not in before
 
 
 def _shared(shares: GaussianShares, account: Account, grant: Grant, gather: Callable[[], Summary]) -> Any:

@@ -105,7 +105,7 @@ def test_a_first_session(shell: Shell, own_ledger: Path) -> None:
     assert shell("run", pipeline) == 0
     assert "largest weights" in shell.out
     assert shell("plan", pipeline) == 0
-    assert "left        epsilon 4." in shell.out
+    assert "left        epsilon 0." in shell.out
     assert shell("predict", "runs/quickstart/model.json", "data/clinic", "--out", "scored", "--keep", "site") == 0
     scored = pd.concat([pd.read_parquet(p) for p in sorted(Path("scored").glob("*.parquet"))], ignore_index=True)
     assert list(scored.columns) == ["site", "margin", "predicted"]

@@ -29,7 +29,7 @@ def content(clinic: Clinic) -> dict[str, Any]:
         "output": "unused",
         "protect": {"relation": "add_remove", "unit": "one patient"},
         "budget": {"epsilon": 2.0, "delta": 1e-6},
-        "ledger": {"first_limit": {"epsilon": 3.0, "delta": 1e-5}},
+        "ledger": {"first_limit": {"epsilon": 3.0}},
         "universe": ["smoker", "readmitted"],
         "updates": 3,
     }

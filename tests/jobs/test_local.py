@@ -57,7 +57,7 @@ def content(clinic: Clinic, **changes: Any) -> dict[str, Any]:
         "output": "unused",
         "protect": {"relation": "replace_one", "unit": "one patient"},
         "budget": {"epsilon": 6.0},
-        "ledger": {"first_limit": {"epsilon": 8.0, "delta": 1e-5}},
+        "ledger": {"first_limit": {"epsilon": 8.0}},
         "reports": SURVEY,
     } | changes
 
@@ -76,9 +76,9 @@ LABELS = {
     "reports": {"kind": "labels", "epsilon": 2.0},
 }
 EDGES = {
-    "budget": {"epsilon": 30.0, "delta": 1e-6},
-    "reports": {"kind": "edges", "epsilon": 30.0, "delta": 1e-6},
-    "ledger": {"first_limit": {"epsilon": 30.0, "delta": 1e-6}},
+    "budget": {"epsilon": 12.0, "delta": 1e-6},
+    "reports": {"kind": "edges", "epsilon": 12.0, "delta": 1e-6},
+    "ledger": {"first_limit": {"epsilon": 50.0, "delta": 0.1}},
 }
 
 

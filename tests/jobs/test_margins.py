@@ -62,7 +62,7 @@ def private(clinic: Clinic, tmp_path: Path, **changes: Any) -> MarginsJob:
             "models": [str(model_file(domain, tmp_path / "m"))],
             "protect": {"relation": "add_remove", "unit": "one patient"},
             "budget": {"epsilon": 1.0, "delta": 1e-6},
-            "ledger": {"first_limit": {"epsilon": 1.1, "delta": 1e-6}},
+            "ledger": {"first_limit": {"epsilon": 1.55, "delta": 1e-6}},
             "bins": 20,
         }
         | changes,

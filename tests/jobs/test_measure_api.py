@@ -24,7 +24,7 @@ def test_measures_from_python(clinic: Callable[..., tuple[Path, Domain]], tmp_pa
         "output": str(tmp_path / "out"),
         "protect": {"relation": "replace_one", "unit": "one patient"},
         "budget": {"epsilon": 2.0, "delta": 1e-6},
-        "ledger": {"first_limit": {"epsilon": 9.0, "delta": 1e-5}},
+        "ledger": {"first_limit": {"epsilon": 30.0, "delta": 1e-3}},
     }
     with daskrado.open_queries({**common, "kind": "queries", "universe": ["smoker", "readmitted"]}) as queries:
         assert 0 <= queries.ask({"smoker": True}).fraction <= 1

@@ -95,7 +95,7 @@ def keys(clinic: Clinic, tmp_path: Path) -> Keys:
 
     def get(name: str, **changes: Any) -> dict[str, Any]:
         content = {"dataset": "clinic", "lake": str(lake), "domain": domain, "output": str(tmp_path / "out")}
-        content |= {"ledger": {"first_limit": {"epsilon": 20.0, "delta": 1e-4}}, **JOBS[name]}
+        content |= {"ledger": {"first_limit": {"epsilon": 50.0, "delta": 1e-3}}, **JOBS[name]}
         if "margins" in name:
             content["models"] = [str(tmp_path / "model.json")]
         return content | changes

@@ -161,6 +161,7 @@ def test_refused_queries_are_null(folder: Path, tmp_path: Path) -> None:
         folder,
         tmp_path,
         budget={"epsilon": 8.0, "delta": 1e-3},
+        ledger={"path": str(tmp_path / "ledger.sqlite"), "first_limit": {"epsilon": 50.0, "delta": 0.05}},
         answers={"mechanism": "sparse_vector", "queries": 300, "refusals": 3},
     )
     path, out = save(tmp_path, wanted), str(tmp_path / "answers.parquet")
@@ -435,8 +436,8 @@ def test_the_student_drops_refusals_or_tosses_a_coin(folder: Path, tmp_path: Pat
     wanted = content(
         folder,
         tmp_path,
-        budget={"epsilon": 20.0, "delta": 1e-2},
-        ledger={"first_limit": {"epsilon": 40.0, "delta": 0.05}},
+        budget={"epsilon": 12.0, "delta": 1e-2},
+        ledger={"first_limit": {"epsilon": 50.0, "delta": 0.1}},
         answers={"mechanism": "stability", "queries": 300},
         student={"refused": refused},
     )

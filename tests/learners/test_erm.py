@@ -34,7 +34,7 @@ from daskrado.table.domain import Domain
 from daskrado.table.lattice import Lattice
 
 Clinic = Callable[..., tuple[Path, Domain]]
-PRIVATE = {"relation": "replace_one", "first_limit": (30, 1e-3)}
+PRIVATE = {"relation": "replace_one", "first_limit": (50, 0.1)}
 
 
 def facts_of(domain: Domain, rows: int, epsilon: float = 1.0, delta: float = 0.0) -> PublicFacts:
@@ -181,7 +181,7 @@ def test_a_refused_budget_reads_nothing_and_a_failed_read_gives_the_grant_back(
     clinic: Clinic, own_ledger: Path, tmp_path: Path
 ) -> None:
     path, domain = clinic(3000, 3)
-    options = PRIVATE | {"first_limit": (0.5, 1e-6)}
+    options = PRIVATE | {"first_limit": (0.5, 0)}
     with pytest.raises(BudgetError):
         daskrado.fit(path, domain, dataset="c", learner={"kind": "objective_perturbation"}, epsilon=1.0, **options)
     bad = damaged_copy(path, tmp_path / "bad")

@@ -168,7 +168,7 @@ def test_a_run_publishes_one_model_and_no_counts(clinic: Clinic, tmp_path: Path)
         learner={"kind": "tuning", "grid": GRID},
         epsilon=2.0,
         relation="replace_one",
-        first_limit=(10, 1e-6),
+        first_limit=(10, 0),
         output=tmp_path / "o",
     )
     assert result.budget[0]["spent_epsilon"] == 2.0
@@ -196,7 +196,7 @@ def test_public_rows_choose_the_better_learner_at_no_price(clinic: Clinic) -> No
         learner={"kind": "tuning", "grid": grid, "public_lake": str(path)},
         epsilon=2.0,
         relation="replace_one",
-        first_limit=(10, 1e-6),
+        first_limit=(10, 0),
     )
     assert result.model.details["place_in_grid"] == 1
     assert result.budget[0]["spent_epsilon"] == 2.0
@@ -302,7 +302,7 @@ def test_every_learner_reads_its_own_part_and_the_last_part_chooses(
         delta=1e-6,
         relation=relation,
         rows=rows,
-        first_limit=(10, 1e-6),
+        first_limit=(50, 1e-3),
     )
     assert result.facts.get("rows", rows) == rows
     expected = []
@@ -357,7 +357,7 @@ def test_public_rows_are_fitted_on_one_half_and_counted_on_the_other(clinic: Cli
         epsilon=2.0,
         delta=1e-6,
         relation="replace_one",
-        first_limit=(10, 1e-6),
+        first_limit=(50, 1e-3),
     )
     trial = [Read(3000, Share(0, 2), False, False), Read(3000, Share(1, 2), True, False)]
     assert in_turn(reads) == [*trial * 3, Read(20_000, None, False, False)]
@@ -379,7 +379,7 @@ def test_rows_go_by_position_only_where_folders_do_not_depend_on_them(relation: 
         "rows": 6000,
         "feature": "x" if relation == "feature_flip" else None,
         "ledger": ledger,
-        "first_limit": (10, 1e-6),
+        "first_limit": (10, 0),
     }
     if relation == "add_remove":  # by record id, wherever the record is
         found = daskrado.fit(lake, domain, **options)

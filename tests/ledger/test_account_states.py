@@ -208,8 +208,17 @@ class Accounts(RuleBasedStateMachine):
 
     def entries(self) -> dict[int, tuple[Any, ...]]:
         """Every line of the ledger: (run, data set, relation, event, state)."""
-        rows = self.reader.execute("SELECT id, run, dataset, relation, event, state FROM entries").fetchall()
-        return {row[0]: row[1:] for row in rows}
+        found: dict[int, tuple[Any, ...]] = {}
+        records = self.reader.execute(
+            "SELECT entry, kind, run, dataset, body FROM records WHERE entry > 0 ORDER BY id"
+        )
+        for entry, kind, run, dataset, body in records.fetchall():
+            if kind == "debit":
+                facts = json.loads(body)
+                found[entry] = (run, dataset, facts["whose"]["relation"], json.dumps(facts["event"]), "reserved")
+            else:
+                found[entry] = (*found[entry][:-1], {"spend": "spent", "void": "void"}[kind])
+        return found
 
     def states(self, run: Run) -> list[str]:
         return [row[-1] for row in self.entries().values() if row[0] == run.name]

@@ -1,7 +1,6 @@
 """The ledger, on real files and with real processes: races, crashes, rules that raw SQL cannot break."""
 
 import json
-import math
 import os
 import pickle
 import signal
@@ -17,9 +16,12 @@ from pathlib import Path
 import pytest
 
 from daskrado.errors import BudgetError, LedgerError, UsageError
-from daskrado.ledger import ledger_file
+from daskrado.ledger import chain
+from daskrado.ledger.chain import Kind
 from daskrado.ledger.ledger import Ledger, Limit, State
-from daskrado.privacy.accountant import ApproximateEvent, PureEvent, ZcdpEvent, zcdp_epsilon, zcdp_rho
+from daskrado.privacy.accountant import ApproximateEvent, GaussianEvent, PureEvent, ZcdpEvent
+from daskrado.privacy.filter import Cost
+from daskrado.privacy.groups import Whose
 from daskrado.privacy.relations import Relation
 
 AR = Relation.ADD_REMOVE
@@ -111,51 +113,104 @@ def test_without_a_limit_the_command_to_set_one_is_given(ledger):
 # Debits
 
 
-@pytest.mark.parametrize("delta", [0, "1e-6"])
-def test_ten_tenths_fit_exactly_into_one_and_an_eleventh_does_not(ledger, delta):
-    ledger.set_limit("adult", AR, 1, delta)
+def test_ten_tenths_fit_exactly_into_one_and_an_eleventh_does_not(ledger):
+    ledger.set_limit("adult", AR, 1, 0)
     for turn in range(10):
         assert ledger.remaining("adult", AR).epsilon == Fraction(10 - turn, 10)
         reserve(ledger, 0.1)
-    with pytest.raises(BudgetError) as caught:
-        reserve(ledger, 0.1)
-    for part in (
-        "requested epsilon 0.1",
-        "limit epsilon 1,",
-        "charged epsilon 1 ",
-        "left for one pure event: epsilon 0",
-    ):
-        assert part in str(caught.value)
-    assert "nothing was debited" in str(caught.value)
+    for more in (0.1, 1e-12):
+        with pytest.raises(BudgetError, match=r"limit epsilon 1, delta 0; 0 % is left.*nothing was debited"):
+            reserve(ledger, more)
     assert len(ledger.entries()) == 10
     assert ledger.spent("adult", AR).epsilon == 1
-    # All ten losses are at their largest with probability p = (e^0.1 / (1 + e^0.1))^10. A further pure x is lost on
-    # top with probability 1/2 (for small x), so that delta pays for it while p (1 - e^-x) / 2 <= delta.
-    p = (math.exp(0.1) / (1 + math.exp(0.1))) ** 10
-    most = 2 * float(delta) / p
-    assert most * 0.98 <= float(ledger.remaining("adult", AR).epsilon) <= most * 1.01
-    with pytest.raises(BudgetError):
-        reserve(ledger, max(most * 1.02, 1e-12))
 
 
 def test_the_refusal_says_what_would_still_fit(ledger):
     ledger.set_limit("adult", AR, 1, 0)
     reserve(ledger, "0.7")
-    with pytest.raises(BudgetError, match=r"left for one pure event: epsilon 0\.3,"):
+    with pytest.raises(BudgetError, match=r"50 % of the limit.*30 % is left: epsilon 0\.3 for one pure event"):
         reserve(ledger, "0.5")
     reserve(ledger, "0.3")
 
 
-def test_relations_never_mix(ledger):
+def test_with_a_delta_the_squares_of_mu_add_up(ledger):
+    """mu of pure epsilon 1/10 is 0.12531 (its trade-off curve's), mu_L of (1, 1e-6) below 0.2228 (E1 of the filter).
+
+    So three fit and a fourth does not: 4 * 0.12531^2 = 0.0628 > 0.0496 = 0.2228^2 > 3 * 0.12531^2 = 0.0471.
+    """
+    ledger.set_limit("adult", AR, 1, "1e-6")
+    for _ in range(3):
+        reserve(ledger, 0.1)
+    with pytest.raises(BudgetError, match="nothing was debited"):
+        reserve(ledger, 0.1)
+    assert ledger.balance("adult", AR).entries == 3
+
+
+def test_relations_count_through_group_events(ledger):
+    """A flip is one removal and one addition; what protects a label says nothing about a whole row."""
     ledger.set_limit("adult", AR, 1, 0)
-    ledger.set_limit("adult", Relation.LABEL_FLIP, "0.5", 0)
-    reserve(ledger, 1)
-    reserve(ledger, "0.5", relation=Relation.LABEL_FLIP)
-    assert ledger.spent("adult", AR).epsilon == 1
-    assert ledger.spent("adult", Relation.LABEL_FLIP).epsilon == Fraction(1, 2)
-    assert ledger.spent("adult", Relation.REPLACE_ONE).epsilon == 0
+    ledger.set_limit("adult", Relation.LABEL_FLIP, 2, 0)
+    reserve(ledger, "0.5")
+    reserve(ledger, "0.25", relation=Relation.LABEL_FLIP)
+    assert ledger.balance("adult", AR).total.epsilon == Fraction(1, 2)
+    assert ledger.balance("adult", Relation.LABEL_FLIP).total.epsilon == 1 + Fraction(1, 4)
+    with pytest.raises(BudgetError, match="under label_flip does not cover this"):
+        reserve(ledger, "0.4")  # would fit under add_remove, and be 0.8 for a label
+    reserve(ledger, "0.5", relation=Relation.REPLACE_ONE)  # a flip is a replacement; rows may be counted
+    assert ledger.balance("adult", AR).total.epsilon == Fraction(1, 2)
+    ledger.set_limit("census", AR, 1, 0)
     with pytest.raises(BudgetError, match="no limit under replace_one"):
-        reserve(ledger, "0.1", relation=Relation.REPLACE_ONE)
+        reserve(ledger, "0.1", dataset="census", relation=Relation.REPLACE_ONE)
+
+
+def test_a_limit_without_a_relation_is_one_under_every_relation(ledger):
+    ledger.set_limit("adult", None, 4, 0)
+    for relation in Relation:
+        reserve(ledger, "0.5", relation=relation)
+    totals = {balance.relation: balance.total.epsilon for balance in ledger.balances("adult")}
+    half = Fraction(1, 2)
+    assert totals == {
+        AR: half,
+        Relation.REPLACE_ONE: 1 + half,
+        Relation.LABEL_FLIP: 1 + half + half,
+        Relation.FEATURE_FLIP: 1 + half + half,
+    }
+
+
+def test_a_limit_for_rows_becomes_one_for_patients(ledger):
+    """A patient owns at most five rows, by an enforced bound: each earlier charge for one row counts five times."""
+    ledger.set_limit("adult", AR, 4, 0)
+    reserve(ledger, "0.5")
+    patient = Whose(AR, "patient", column="patient_id", owns=5)
+    ledger.set_limit("adult", patient, 4, 0)
+    assert ledger.balance("adult", AR).total.epsilon == Fraction(5, 2)
+    ledger.reserve("adult", patient, PureEvent(1), theorem="Laplace", run="2")
+    assert ledger.balance("adult", AR).total.epsilon == Fraction(7, 2)
+    with pytest.raises(BudgetError):
+        reserve(ledger, "0.2")
+
+
+def test_a_charge_for_rows_does_not_count_as_one_for_patients(ledger):
+    """Without an enforced bound on the rows that a patient owns nothing follows for him, and nothing is debited."""
+    patient = Whose(AR, "patient", column="patient_id", bound=1)
+    ledger.set_limit("adult", patient, 4, 0)
+    with pytest.raises(BudgetError, match=r"for one row proves nothing about .*patient.*nothing was debited"):
+        reserve(ledger)
+    ledger.reserve("adult", patient, PureEvent(1), theorem="Laplace", run="1")
+    ledger.set_limit("census", AR, 4, 0)
+    reserve(ledger, dataset="census")
+    with pytest.raises(BudgetError, match="proves nothing about"):
+        ledger.set_limit("census", patient, 4, 0)
+    assert ledger.balance("census", AR).whose == Whose(AR)
+
+
+def test_a_release_debits_the_blocks_that_it_reads(ledger):
+    for block in ("", "monday", "tuesday"):
+        ledger.set_limit("adult", AR, 1, 0, block=block)
+    ledger.reserve("adult", AR, PureEvent("0.5"), theorem="t", run="1", blocks=("monday",))
+    reserve(ledger, "0.25")  # reads the whole lake
+    totals = {balance.block: balance.total.epsilon for balance in ledger.balances("adult")}
+    assert totals == {"": Fraction(3, 4), "monday": Fraction(3, 4), "tuesday": Fraction(1, 4)}
 
 
 def test_datasets_have_budgets_of_their_own(ledger):
@@ -165,15 +220,14 @@ def test_datasets_have_budgets_of_their_own(ledger):
     assert [entry.dataset for entry in ledger.entries("census")] == ["census"]
 
 
-def test_gaussian_events_share_a_budget_by_their_rhos(ledger):
-    """Ten equal parts of the largest affordable rho fit, an eleventh does not."""
+def test_gaussian_events_share_a_budget_by_the_squares_of_their_mus(ledger):
+    """Sixteen releases of a quarter of the rule's mu fill it exactly; a seventeenth does not fit."""
     ledger.set_limit("adult", AR, 1, "1e-6")
-    part = zcdp_rho(1, 1e-6) / 10 * (1 - 1e-12)
-    for _ in range(10):
-        reserve(ledger, ZcdpEvent(part))
-    assert ledger.spent("adult", AR).epsilon == pytest.approx(1, rel=1e-9)
+    part = float(ledger.balance("adult", AR).rule.mu) / 4 * (1 - 1e-12)
+    for _ in range(16):
+        reserve(ledger, GaussianEvent(part))
     with pytest.raises(BudgetError):
-        reserve(ledger, ZcdpEvent(part))
+        reserve(ledger, GaussianEvent(part))
 
 
 def test_a_gaussian_event_does_not_fit_a_pure_budget(ledger):
@@ -183,13 +237,13 @@ def test_a_gaussian_event_does_not_fit_a_pure_budget(ledger):
 
 
 def test_deltas_are_limited_too(ledger):
+    """A tenth of the limit's delta is for events with a delta of their own."""
     ledger.set_limit("adult", AR, 10, "1e-6")
-    reserve(ledger, ApproximateEvent("0.1", "9e-7"))
-    assert ledger.remaining("adult", AR).delta == Fraction(1, 10**7)
+    reserve(ledger, ApproximateEvent("0.1", "9e-8"))
+    assert ledger.remaining("adult", AR).delta == Fraction(1, 10**8)
     with pytest.raises(BudgetError):
-        reserve(ledger, ApproximateEvent("0.1", "2e-7"))
-    reserve(ledger, ApproximateEvent("0.1", "1e-7"))
-    # 1 - (1 - 9e-7)(1 - 1e-7) leaves 9e-14 of the delta, no more.
+        reserve(ledger, ApproximateEvent("0.1", "2e-8"))
+    reserve(ledger, ApproximateEvent("0.1", "1e-8"))
     with pytest.raises(BudgetError):
         reserve(ledger, ApproximateEvent("0.1", "1e-13"))
 
@@ -271,21 +325,21 @@ def test_a_refused_request_leaves_no_fingerprint(ledger):
 @pytest.mark.parametrize(
     "statement",
     [
-        "DELETE FROM entries",
-        "DELETE FROM limits",
-        "DELETE FROM fingerprints",
-        "UPDATE entries SET state = 'void', settled_at = 'now' WHERE id = 1",
-        "UPDATE entries SET state = 'reserved', settled_at = NULL WHERE id = 1",
-        "UPDATE entries SET event = '{}' WHERE id = 2",
-        "UPDATE entries SET dataset = 'x', state = 'spent', settled_at = 'now' WHERE id = 2",
-        "UPDATE entries SET fingerprint = NULL, state = 'void', settled_at = 'now' WHERE id = 2",
-        "UPDATE entries SET id = 9 WHERE id = 2",
-        "UPDATE limits SET epsilon = '50'",
-        "UPDATE fingerprints SET dataset = 'x'",
-        "INSERT OR REPLACE INTO entries VALUES (1, 'x', 'add_remove', '{}', '', '', NULL, 'reserved', 'now', NULL)",
-        "INSERT INTO entries VALUES (9, 'x', 'add_remove', '{}', '', '', NULL, 'void', 'now', 'now')",
-        "INSERT OR REPLACE INTO limits VALUES (1, 'adult', 'add_remove', '50', '0', 'now')",
-        "INSERT OR REPLACE INTO fingerprints VALUES (7, 'f', 'x', 'now')",
+        "DELETE FROM records",
+        "DELETE FROM lakes",
+        "DELETE FROM balances",
+        "UPDATE records SET kind = 'void' WHERE kind = 'spend'",
+        "UPDATE records SET body = '{}' WHERE kind = 'debit'",
+        "UPDATE records SET dataset = 'x'",
+        "UPDATE records SET id = 99 WHERE id = 2",
+        "UPDATE balances SET record = 2",
+        "UPDATE lakes SET dataset = 'x'",
+        "INSERT OR REPLACE INTO records SELECT 3, kind, at, who, dataset, run, entry, name, body, digest FROM records"
+        " WHERE id = 2",
+        "INSERT OR REPLACE INTO lakes SELECT record, 'x', fingerprint, salt FROM lakes",
+        "INSERT OR REPLACE INTO balances SELECT budget, dataset, 2, digest FROM balances",
+        "INSERT INTO records SELECT 99, kind, at, who, dataset, run, entry, name, body, digest FROM records "
+        "WHERE kind = 'spend'",
     ],
 )
 def test_raw_sql_cannot_rewrite_history(ledger, statement):
@@ -303,53 +357,49 @@ def test_raw_sql_cannot_rewrite_history(ledger, statement):
 def test_an_entry_of_an_unknown_kind_stops_the_ledger(ledger):
     """What this version cannot read must not count as free."""
     ledger.set_limit("adult", AR, 1, 0)
-    connection = sqlite3.connect(ledger.path)
-    connection.execute(
-        "INSERT INTO entries (dataset, relation, event, theorem, run, state, reserved_at)"
-        " VALUES ('adult', 'add_remove', '{\"kind\": \"shuffle\"}', '', '', 'reserved', 'now')"
-    )
-    connection.commit()
-    connection.close()
+    with ledger._store.transaction() as rows:
+        body = {"event": {"kind": "shuffle"}, "whose": {"relation": "add_remove"}, "seal": None}
+        chain.append(rows, Kind.DEBIT, body, "me", "adult", "run", 1)
     with pytest.raises(LedgerError, match="shuffle"):
-        reserve(ledger)
+        ledger.set_limit("adult", AR, 2, 0)
+    with pytest.raises(LedgerError, match="shuffle"):
+        ledger.entries()
 
 
 # Views
 
 
 def test_export_is_plain_json_and_complete(ledger):
-    ledger.set_limit("adult", AR, 1, "1e-6")
-    ledger.spend(reserve(ledger, ApproximateEvent("1/3", "1e-7"), fingerprint="f"))
+    ledger.set_limit("adult", AR, 10, "1e-6")
+    ledger.spend(reserve(ledger, ApproximateEvent("1/3", "1e-7"), fingerprint="sha256:secret"))
     exported = json.loads(json.dumps(ledger.to_json()))
+    assert "fingerprint" not in json.dumps(exported)
+    assert ledger.keyed("sha256:secret") not in json.dumps(exported)
     assert exported["format"] == "daskrado-ledger"
     assert exported["entries"][0]["event"] == {"kind": "approximate", "epsilon": "1/3", "delta": "1E-7"}
     assert exported["entries"][0]["state"] == "spent"
-    assert exported["fingerprints"][0]["dataset"] == "adult"
     assert exported["limits"][0]["delta"] == "0.000001"
 
 
 def test_summary_has_a_row_for_each_budget(ledger):
     ledger.set_limit("census", AR, 2, 0)
-    ledger.set_limit("adult", Relation.LABEL_FLIP, 1, "1e-6")
+    ledger.set_limit("adult", Relation.LABEL_FLIP, 9, "1e-6")
     ledger.set_limit("adult", AR, 1, 0)
     ledger.spend(reserve(ledger, "0.2"))
     ledger.void(reserve(ledger, "0.3"))
     reserve(ledger, "0.1")
     reserve(ledger, ZcdpEvent(0.01), relation=Relation.LABEL_FLIP)
     rows = ledger.summary()
-    assert [(row.dataset, row.relation) for row in rows] == [
+    assert [(row.balance.dataset, row.balance.relation) for row in rows] == [
         ("adult", AR),
         ("adult", Relation.LABEL_FLIP),
         ("census", AR),
     ]
     first, second, third = rows
-    assert (first.charged.epsilon, first.charged.method) == (Fraction(3, 10), "basic")
-    assert first.left.epsilon == Fraction(7, 10)
-    assert first.counts == {State.RESERVED: 1, State.SPENT: 1, State.VOID: 1}
-    assert second.charged.epsilon == pytest.approx(zcdp_epsilon(0.01, 1e-6), rel=1e-9)
-    assert 1 - second.charged.epsilon <= second.left.epsilon + 1e-5
-    assert third.charged.epsilon == 0
-    assert third.left.epsilon == 2
+    assert (first.balance.total.epsilon, first.balance.entries) == (Fraction(3, 10), 2)
+    assert (second.balance.total.epsilon, second.balance.entries) == (None, 3)
+    assert first.counts == second.counts == {State.RESERVED: 2, State.SPENT: 1, State.PUBLISHED: 0, State.VOID: 1}
+    assert (third.balance.total, third.balance.entries) == (Cost(), 0)
 
 
 def test_it_is_a_context_manager_and_can_be_pickled(ledger):
@@ -453,8 +503,8 @@ def test_a_process_killed_inside_its_reservation_leaves_a_valid_ledger(tmp_path)
     ledger.set_limit("adult", AR, "0.1", 0)
     hook = RESERVE.replace(
         'print("ready", flush=True)',
-        "import daskrado.ledger.ledger as module\n"
-        "module.affordable = lambda *a: (print('inside', flush=True), sys.stdin.readline())\n",
+        "import daskrado.ledger.balances as module\n"
+        "module.budgets_of = lambda *a: (print('inside', flush=True), sys.stdin.readline())\n",
         1,
     ).replace("sys.stdin.readline()\ntry", "try", 1)
     victim = start(hook, ledger.path, "0.1", "victim")
@@ -476,8 +526,7 @@ import sqlite3, sys
 c = sqlite3.connect(sys.argv[1], isolation_level=None)
 c.execute("PRAGMA cache_size = 2"); c.execute("PRAGMA cache_spill = 1"); c.execute("BEGIN IMMEDIATE")
 for i in range(3000):
-    c.execute("INSERT INTO entries (dataset, relation, event, theorem, run, state, reserved_at) "
-              "VALUES ('adult', 'add_remove', '{}', ?, '', 'reserved', 'now')", ("x" * 100,))
+    c.execute("INSERT INTO records VALUES (?, 'debit', '', '', '', '', ?, '', ?, '')", (9 + i, 9 + i, "x" * 100))
 print("inside", flush=True)
 sys.stdin.readline()
 """
@@ -581,10 +630,10 @@ def test_a_ledger_is_made_whole_or_not_at_all(tmp_path, monkeypatch):
     path = tmp_path / "new.sqlite"
     monkeypatch.setattr(os, "link", lambda *_: (_ for _ in ()).throw(PermissionError(1, "no links")))
     Ledger.open(path).set_limit("clinic", Relation.ADD_REMOVE, 1, "1e-6")
-    ledger_file._make(path, 1.0)
+    Ledger.open(path)._store._make()
     assert Ledger.open(path).has_limits("clinic")
     monkeypatch.undo()
-    ledger_file._make(path, 1.0)
+    Ledger.open(path)._store._make()
     assert Ledger.open(path).has_limits("clinic")
     assert [p.name for p in tmp_path.iterdir()] == ["new.sqlite"]
 
@@ -628,6 +677,7 @@ import os, sys
 from daskrado.errors import LedgerError
 from daskrado.privacy.accountant import PureEvent
 from daskrado.ledger.ledger import Ledger
+import scipy.special
 if os.geteuid() == 0:
     os.setgroups([]), os.setgid(65534), os.setuid(65534)
 ledger = Ledger.open(sys.argv[1])

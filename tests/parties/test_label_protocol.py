@@ -59,10 +59,10 @@ def request_of(world, **content):
     return make_request(str(folder / "features"), domain, SigningKey.load(folder / "learner"), **options)
 
 
-def provider_of(world, tmp_path, limit=3.0, **content):
+def provider_of(world, tmp_path, limit=3.0, limit_delta=0, **content):
     folder, _, _ = world
     ledger = Ledger.open(tmp_path / "provider.sqlite")
-    ledger.set_limit("labels", "label_flip", limit, 0.001)
+    ledger.set_limit("labels", "label_flip", limit, limit_delta)
     options = {"labels": str(folder / "labels"), "trusted": (load_public(folder / "learner.pub"),), **content}
     options.setdefault("label", READMITTED)
     return Provider(
@@ -92,7 +92,7 @@ def resigned(text, key, change):
 def test_the_whole_exchange(world, tmp_path, noise, delta):
     _, domain, table = world
     request = request_of(world, mechanism=noise, delta=delta, loss="matsushita")
-    provider = provider_of(world, tmp_path)
+    provider = provider_of(world, tmp_path, limit_delta=10 * delta)
     answer = provider.answer(request, str(world[0] / "features"))
     learned = learn(world, answer, request, output=tmp_path / "model")
     assert learned.model.statement.private

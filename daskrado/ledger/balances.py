@@ -1,0 +1,241 @@
+"""Budgets and their running totals: a debit costs the same in a long history as in a short one.
+
+A budget is a limit of a data set under one relation, for the whole lake or for one block of it. The record that last
+changed it holds its total (``after``); the table ``balances`` points at that record.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from daskrado.errors import BudgetError, DaskradoError, LedgerError
+from daskrado.ledger import chain
+from daskrado.ledger.chain import Kind, Record, canonical
+from daskrado.ledger.checked import keyed
+from daskrado.ledger.entries import Debit, debit_of
+from daskrado.ledger.records import Balance
+from daskrado.ledger.store import Rows
+from daskrado.privacy.events import decimal_text, exact
+from daskrado.privacy.filter import Cost, Filter, filter_from_json
+from daskrado.privacy.groups import Whose, charged_as, steps
+from daskrado.privacy.relations import Relation
+
+_A_ROW: dict[str, Any] = {"column": None, "bound": None, "owns": None, "rows": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """A balance as the ledger keeps it: its name, the record that set its limit, the record that changed it last."""
+
+    name: str
+    limit: int
+    balance: Balance
+
+    def cost(self, debit: Debit) -> Cost | None:
+        """What a debit takes from this budget; None where it does not touch it.
+
+        It does not where it reads other blocks, or where its relation implies nothing about the limit's: then the
+        data set is marked. A debit that implies something about rows, and nothing about the limit's unit, is refused.
+        """
+        balance, limit = self.balance, self.balance.whose
+        if balance.block and debit.blocks and balance.block not in debit.blocks:
+            return None
+        event = charged_as(debit.event, debit.whose, limit)
+        if event is not None:
+            return balance.rule.cost(event)
+        if steps(replace(debit.whose, **_A_ROW), replace(limit, **_A_ROW)) is None:
+            return None
+        raise BudgetError(
+            f"data set {balance.dataset!r}: {debit.event} under {debit.whose} proves nothing about the limit under "
+            f"{limit}; nothing was debited"
+        )
+
+    def plus(self, cost: Cost) -> Budget:
+        """With one more entry."""
+        balance = self.balance
+        return replace(self, balance=replace(balance, total=balance.total + cost, entries=balance.entries + 1))
+
+    def minus(self, cost: Cost) -> Budget:
+        """With one entry less."""
+        balance, total = self.balance, self.balance.total
+        less = Cost(
+            None if total.epsilon is None or cost.epsilon is None else total.epsilon - cost.epsilon,
+            total.mu2 - cost.mu2,
+            total.delta - cost.delta,
+            total.draws - cost.draws,
+        )
+        return replace(self, balance=replace(balance, total=less, entries=balance.entries - 1))
+
+    def to_json(self) -> dict[str, Any]:
+        """As a record keeps it."""
+        return {"limit": self.limit, "total": cost_to_json(self.balance.total), "entries": self.balance.entries}
+
+
+def budgets_of(rows: Rows, dataset: str) -> list[Budget]:
+    """All budgets of a data set."""
+    found = list(
+        rows.execute("SELECT budget, record, digest FROM balances WHERE dataset = ? ORDER BY budget", (dataset,))
+    )
+    return [_budget(rows, row["budget"], dataset, row["record"], row["digest"]) for row in found]
+
+
+def _budget(rows: Rows, name: str, dataset: str, record: int, digest: str) -> Budget:
+    if digest != _digest(name, dataset, record):
+        raise damaged(rows, f"the balance {name}")
+    for last in chain.records(rows, "r.id = ?", (record,)):
+        after = last.facts.get("after", {}).get(name)
+        if after is not None:
+            (limit,) = chain.records(rows, "r.id = ?", (after["limit"],))
+            return budget_from(rows, limit, cost_from_json(after["total"]), after["entries"])
+    raise damaged(rows, f"the balance {name}")
+
+
+def budget_from(rows: Rows, limit: Record, total: Cost, entries: int) -> Budget:
+    """The budget that a limit's record began."""
+    facts = limit.facts
+    try:
+        whose, rule = Whose(**facts["whose"]), _rule(canonical(facts["rule"]))
+    except (DaskradoError, ValueError, KeyError, TypeError) as error:
+        raise LedgerError(f"the ledger {rows.address} holds a limit that cannot be read: {error}") from error
+    balance = Balance(limit.dataset, whose, facts["block"], rule, total, entries)
+    return Budget(budget_name(limit.dataset, whose.relation, facts["block"]), limit.id, balance)
+
+
+def budget_name(dataset: str, relation: Relation, block: str) -> str:
+    """The key of a budget: a later limit of the same name replaces the earlier one."""
+    return canonical([dataset, str(relation), block])
+
+
+def counted(budget: Budget, debits: Iterable[Debit]) -> Budget:
+    """A budget with the debits that count against it, whatever they add up to."""
+    for debit in debits:
+        cost = budget.cost(debit)
+        if cost is not None:
+            budget = budget.plus(cost)
+    return budget
+
+
+def limited(
+    rows: Rows,
+    dataset: str,
+    whose: Whose,
+    rule: Filter,
+    *,
+    who: str,
+    block: str = "",
+    at: str | None = None,
+) -> Budget:
+    """Set a limit: what was charged before counts against it from now on."""
+    balance = Balance(dataset, whose, block, rule, Cost(), 0)
+    begun = Budget(budget_name(dataset, whose.relation, block), chain.head(rows).record + 1, balance)
+    budget = counted(begun, charged_debits(rows, dataset))
+    body = {"whose": whose.to_json(), "block": block, "rule": rule.to_json(), "after": after([budget])}
+    record = chain.append(rows, Kind.LIMIT, body, who=who, dataset=dataset, at=at)
+    point(rows, [budget], record)
+    return budget
+
+
+def without(rows: Rows, dataset: str, entry: int) -> list[Budget]:
+    """The budgets that an entry counts against, once it is void.
+
+    What it took is in its own record, unless a limit was set since: then everything is counted again.
+    """
+    (debit,) = chain.records(rows, "r.entry = ? AND r.kind = ?", (entry, str(Kind.DEBIT)))
+    costs, changed = debit.facts["costs"], []
+    for budget in budgets_of(rows, dataset):
+        if budget.limit < debit.id and budget.name in costs:
+            changed.append(budget.minus(cost_from_json(costs[budget.name])))
+        elif budget.limit > debit.id:
+            empty = replace(budget, balance=replace(budget.balance, total=Cost(), entries=0))
+            changed.append(counted(empty, charged_debits(rows, dataset, but=entry)))
+    return changed
+
+
+def charged_debits(rows: Rows, dataset: str, but: int | None = None) -> list[Debit]:
+    """The debits of a data set that are not void."""
+    void = {but} | {
+        record.entry for record in chain.records(rows, "r.dataset = ? AND r.kind = ?", (dataset, str(Kind.VOID)))
+    }
+    debits = chain.records(rows, "r.dataset = ? AND r.kind = ?", (dataset, str(Kind.DEBIT)))
+    return [debit_of(rows, record) for record in debits if record.entry not in void]
+
+
+def point(rows: Rows, budgets: Iterable[Budget], record: Record) -> None:
+    """Let balances point at the record that changed them."""
+    for budget in budgets:
+        dataset = budget.balance.dataset
+        values = (record.id, _digest(budget.name, dataset, record.id), dataset, budget.name)
+        if list(rows.execute("SELECT 1 FROM balances WHERE budget = ?", (budget.name,))):
+            rows.execute("UPDATE balances SET record = ?, digest = ? WHERE dataset = ? AND budget = ?", values)
+        else:
+            rows.execute("INSERT INTO balances (record, digest, dataset, budget) VALUES (?, ?, ?, ?)", values)
+
+
+def after(budgets: Iterable[Budget]) -> dict[str, Any]:
+    """Budgets as the record that changes them keeps them."""
+    return {budget.name: budget.to_json() for budget in budgets}
+
+
+def cost_to_json(cost: Cost) -> dict[str, Any]:
+    """A cost, exactly."""
+    epsilon = None if cost.epsilon is None else decimal_text(cost.epsilon)
+    return {"epsilon": epsilon, "mu2": decimal_text(cost.mu2), "delta": decimal_text(cost.delta), "draws": cost.draws}
+
+
+def cost_from_json(value: Mapping[str, Any]) -> Cost:
+    """The cost that ``cost_to_json`` wrote."""
+    epsilon = None if value["epsilon"] is None else exact(value["epsilon"])
+    return Cost(epsilon, exact(value["mu2"]), exact(value["delta"]), int(value["draws"]))
+
+
+def damaged(rows: Rows, what: str) -> LedgerError:
+    """What to raise where something beside the chain does not fit it."""
+    return LedgerError(
+        f"the ledger {rows.address} is damaged: {what} does not fit its records; restore it from a copy"
+    )
+
+
+@lru_cache(maxsize=256)
+def _rule(text: str) -> Filter:
+    return filter_from_json(json.loads(text))
+
+
+def _digest(*columns: Any) -> str:
+    return hashlib.sha256(canonical(columns).encode()).hexdigest()
+
+
+def write_debit(
+    rows: Rows,
+    debit: Debit,
+    fingerprint: str | None,
+    charged: Sequence[tuple[Budget, Cost]],
+    who: str,
+    dataset: str,
+    run: str,
+    entry: int,
+    at: str | None = None,
+) -> chain.Record:
+    """Write a debit, the budgets that it changes, and its lake's fingerprint under a key and a salt."""
+    salt = secrets.token_hex(16)
+    hidden = None if fingerprint is None else keyed(rows, fingerprint)
+    budgets = [budget.plus(cost) for budget, cost in charged]
+    body = {
+        **debit.to_json(),
+        "costs": {budget.name: cost_to_json(cost) for budget, cost in charged},
+        "seal": chain.seal(hidden, salt),
+        "after": after(budgets),
+    }
+    record = chain.append(rows, Kind.DEBIT, body, who=who, dataset=dataset, run=run, entry=entry, at=at)
+    if hidden is not None:
+        rows.execute(
+            "INSERT INTO lakes (record, dataset, fingerprint, salt) VALUES (?, ?, ?, ?)",
+            (record.id, dataset, hidden, salt),
+        )
+    point(rows, budgets, record)
+    return record

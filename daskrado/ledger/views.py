@@ -1,0 +1,226 @@
+"""What a ledger tells: balances, entries, marks, heads; nothing here changes anything."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from daskrado.errors import LedgerError, UsageError
+from daskrado.ledger import balances, chain, checked
+from daskrado.ledger.chain import Head, Kind
+from daskrado.ledger.entries import entries_from, whose
+from daskrado.ledger.records import Balance, Grant, LedgerEntry, LedgerRow, Limit, Mark, Marked, Remaining, State
+from daskrado.ledger.store import VERSION, Rows, Store
+from daskrado.privacy.accountant import Composition, Event, compose, event_to_json
+from daskrado.privacy.filter import GaussianFilter
+from daskrado.privacy.relations import Relation
+
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
+
+
+class LedgerViews:
+    """The reading half of :class:`daskrado.ledger.ledger.Ledger`."""
+
+    def __init__(self, store: Store, who: str) -> None:
+        self._store = store
+        self._who = who
+
+    @property
+    def path(self) -> Path:
+        """The absolute path of the file."""
+        return self._store.path
+
+    def balances(self, dataset: str) -> list[Balance]:
+        """All limits of a data set, each with its rule and what is charged against it."""
+        with self._store.reading() as rows:
+            return [budget.balance for budget in balances.budgets_of(rows, dataset_name(dataset))]
+
+    def balance(self, dataset: str, relation: Relation | str) -> Balance | None:
+        """The limit of the whole lake under a relation, its rule and what is charged; None where none is set."""
+        kind = whose(relation).relation
+        return next((b for b in self.balances(dataset) if b.relation is kind and not b.block), None)
+
+    def limit(self, dataset: str, relation: Relation | str) -> Limit | None:
+        """The limit in force, or None."""
+        balance = self.balance(dataset, relation)
+        return None if balance is None else balance.limit
+
+    def has_limits(self, dataset: str) -> bool:
+        """Whether ``dataset`` has a limit under any relation."""
+        return bool(self.balances(dataset))
+
+    def draws(self, grant: Grant) -> set[str]:
+        """The names of a grant's draws that were counted."""
+        with self._store.reading() as rows:
+            return drawn(rows, grant.entry)
+
+    def marks(self, dataset: str | None = None) -> list[Marked]:
+        """What became public, oldest first, of one data set or of all."""
+        with self._store.reading() as rows:
+            where, values = _of("dataset", None if dataset is None else dataset_name(dataset))
+            found = list(chain.records(rows, f"r.kind = ? AND {where}", (str(Kind.MARK), *values)))
+        return [Marked(r.dataset, Mark(r.facts["mark"]), r.at, r.run, r.who) for r in found]
+
+    def entries(self, dataset: str | None = None) -> list[LedgerEntry]:
+        """All debits, oldest first, of one data set or of all."""
+        return self._entries(*_of("dataset", None if dataset is None else dataset_name(dataset)))
+
+    def entries_of_run(self, run: str) -> dict[int, LedgerEntry]:
+        """The debits of a run, by number."""
+        return {entry.id: entry for entry in self._entries("r.run = ?", (run,))}
+
+    def runs(self, beginning: str) -> list[str]:
+        """The runs with entries whose names begin so, oldest first."""
+        found = "SELECT run, min(id) AS first FROM records WHERE entry IS NOT NULL AND run >= ? AND run < ? "
+        with self._store.reading() as rows:
+            bounds = (beginning, f"{beginning}\U0010ffff")
+            return [row["run"] for row in rows.execute(f"{found} GROUP BY run ORDER BY first", bounds)]
+
+    def state(self, grant: Grant) -> State:
+        """Where the entry of a grant stands."""
+        with self._store.reading() as rows:
+            return self._own(rows, grant).state
+
+    def entry(self, number: int) -> LedgerEntry | None:
+        """One debit, or None."""
+        return next(iter(self._entries("r.entry = ?", (number,))), None)
+
+    def _entries(self, where: str, values: Sequence[object]) -> list[LedgerEntry]:
+        with self._store.reading() as rows:
+            return entries_from(rows, chain.records(rows, f"{where} AND r.entry IS NOT NULL", values))
+
+    def keyed(self, fingerprint: str) -> str:
+        """A lake's fingerprint as entries of this ledger hold it."""
+        with self._store.reading() as rows:
+            return checked.keyed(rows, fingerprint)
+
+    def head(self) -> Head:
+        """The end of the chain; whoever notes it can tell later whether the ledger still holds what it held."""
+        with self._store.reading() as rows:
+            return chain.head(rows)
+
+    def check_head(self, known: Head) -> None:
+        """Refuse a ledger that does not hold what it held when ``known`` was its head."""
+        with self._store.reading() as rows:
+            if not chain.holds(rows, known):
+                raise LedgerError(
+                    f"the ledger {self.path} has {chain.head(rows).record} records and is not the one that had "
+                    f"{known.record} when this was noted: a copy was put back; restore the latest one"
+                )
+
+    def spent(self, dataset: str, relation: Relation | str) -> Composition:
+        """The least total of what is charged (for information), at the delta of the limit; 0 without a limit."""
+        return self.after(dataset, relation)
+
+    def after(self, dataset: str, relation: Relation | str, *events: Event) -> Composition:
+        """The least total once ``events`` are added, for information, at the delta of the limit."""
+        kind, limit = whose(relation).relation, self.limit(dataset, relation)
+        charged = [e.event for e in self.entries(dataset) if e.relation is kind and e.state is not State.VOID]
+        return compose([*charged, *events], limit.delta if limit else 0)
+
+    def remaining(self, dataset: str, relation: Relation | str) -> Remaining:
+        """What one more event could use; zero when there is no limit."""
+        balance = self.balance(dataset, relation)
+        return Remaining(Fraction(0), Fraction(0)) if balance is None else left(balance)
+
+    def summary(self) -> list[LedgerRow]:
+        """One row for every limit, sorted, with the number of the data set's entries in each state."""
+        with self._store.reading() as rows:
+            names = [row["dataset"] for row in rows.execute("SELECT DISTINCT dataset FROM balances ORDER BY 1")]
+            found = [(budget.balance, name) for name in names for budget in balances.budgets_of(rows, name)]
+            counts = _counts(rows)
+        return [LedgerRow(balance, counts[name]) for balance, name in found]
+
+    def to_json(self) -> dict[str, Any]:
+        """Limits, entries and marks as plain JSON values, numbers as exact text; no fingerprint."""
+        with self._store.reading() as rows:
+            limits = [
+                {"id": r.id, "dataset": r.dataset, "who": r.who, "set_at": r.at, **_limit_json(r.facts)}
+                for r in chain.records(rows, "r.kind = ?", (str(Kind.LIMIT),))
+            ]
+            entries = entries_from(rows, chain.records(rows, "r.entry IS NOT NULL"))
+            head = chain.head(rows)
+        return {
+            "format": "daskrado-ledger",
+            "version": VERSION,
+            "head": str(head),
+            "limits": limits,
+            "entries": [_entry_json(entry) for entry in entries],
+            "marks": [
+                {"dataset": m.dataset, "mark": str(m.mark), "at": m.at, "run": m.run, "who": m.who}
+                for m in self.marks()
+            ],
+        }
+
+    def _own(self, rows: Rows, grant: Grant) -> LedgerEntry:
+        """The entry that a grant is the receipt of; its draws are not counted here."""
+        if grant.ledger != self.path:
+            raise LedgerError(f"this grant belongs to the ledger {grant.ledger}, not to {self.path}")
+        told = chain.records(rows, "r.entry = ? AND r.kind <> ?", (grant.entry, str(Kind.DRAW)))
+        entry = next(iter(entries_from(rows, told)), None)
+        if entry is None:
+            raise LedgerError(f"the ledger {self.path} has no entry {grant.entry}")
+        written = (entry.dataset, entry.relation, entry.event, entry.run)
+        if written != (grant.dataset, grant.relation, grant.event, grant.run):
+            raise LedgerError(f"this grant does not match entry {grant.entry} of the ledger {self.path}")
+        return entry
+
+
+def drawn(rows: Rows, entry: int, name: str | None = None) -> set[str]:
+    """The draws of an entry that were counted: all, or the one of that name."""
+    where, values = _of("name", name)
+    found = chain.records(rows, f"r.entry = ? AND r.kind = ? AND {where}", (entry, str(Kind.DRAW), *values))
+    return {record.name for record in found}
+
+
+def _of(column: str, value: str | None) -> tuple[str, tuple[object, ...]]:
+    return ("r.id > 0", ()) if value is None else (f"r.{column} = ?", (value,))
+
+
+def _counts(rows: Rows) -> dict[str, dict[State, int]]:
+    """How many entries of each data set are in each state."""
+    found: dict[str, dict[str, int]] = {}
+    for row in rows.execute("SELECT dataset, kind, count(*) AS number FROM records GROUP BY dataset, kind"):
+        found.setdefault(row["dataset"], {})[row["kind"]] = row["number"]
+    counts = {}
+    for name, kinds in found.items():
+        debits, spent, void, over = (kinds.get(k, 0) for k in (Kind.DEBIT, Kind.SPEND, Kind.VOID, Kind.PUBLISH))
+        counts[name] = {
+            State.RESERVED: debits - spent - void,
+            State.SPENT: spent - over,
+            State.PUBLISHED: over,
+            State.VOID: void,
+        }
+    return counts
+
+
+def left(balance: Balance) -> Remaining:
+    """What one more event could use."""
+    rule, total = balance.rule, balance.total
+    if isinstance(rule, GaussianFilter):
+        deltas = max(rule.own_deltas - total.delta, Fraction(0))
+        return Remaining(Fraction(rule.largest_epsilon(total, 0)), deltas)
+    left = Fraction(0) if total.epsilon is None else max(rule.epsilon - total.epsilon, Fraction(0))
+    return Remaining(left, Fraction(0))
+
+
+def _limit_json(facts: dict[str, Any]) -> dict[str, Any]:
+    rule = facts["rule"]
+    known = {"relation": facts["whose"]["relation"], "whose": facts["whose"], "block": facts["block"]}
+    return {**known, "epsilon": rule["epsilon"], "delta": rule.get("delta", "0"), "rule": rule}
+
+
+def _entry_json(entry: LedgerEntry) -> dict[str, Any]:
+    fields = {name: getattr(entry, name) for name in entry.__slots__ if name != "fingerprint"}
+    own = {"relation": str(entry.relation), "whose": entry.whose.to_json(), "state": str(entry.state)}
+    return {**fields, **own, "blocks": list(entry.blocks), "event": event_to_json(entry.event)}
+
+
+def dataset_name(name: str) -> str:
+    """A name that a data set may have, or a UsageError."""
+    if not (isinstance(name, str) and _NAME.fullmatch(name)):
+        raise UsageError(f"a data set name has 1 to 100 letters, digits, '.', '_' or '-', got {name!r}")
+    return name
