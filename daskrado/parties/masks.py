@@ -8,7 +8,7 @@ Every site adds one more stream that it shares with the coordinator alone, who t
 the study's folder, sites included, learns nothing, not even the total.
 
 A stream is used once: it depends on the digest of the round, which covers the study, the number of the round and the
-roster, and a site contributes one vector to one round (:mod:`daskrado.parties.agreement`).
+roster, and a site contributes one vector to one round (:class:`daskrado.parties.site.Agreement`).
 
 Reference
     Bonawitz et al. (2017), "Practical secure aggregation for privacy-preserving machine learning", without its

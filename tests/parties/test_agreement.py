@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from daskrado.errors import DataError, LedgerError
-from daskrado.parties.agreement import Agreement
 from daskrado.parties.keys import PrivateKeys
 from daskrado.parties.rounds import Round
+from daskrado.parties.site import Agreement
 
 EAST, WEST, BOSS = PrivateKeys.make(), PrivateKeys.make(), PrivateKeys.make()
 

@@ -23,12 +23,11 @@ from daskrado.jobs.result import Result
 from daskrado.ledger.ledger import Ledger
 from daskrado.ledger.show import ledger_lines
 from daskrado.models.linear import LinearModel
-from daskrado.parties.agreement import Agreement
 from daskrado.parties.coordinator import combine, open_study, status_lines
 from daskrado.parties.keys import PrivateKeys
 from daskrado.parties.masks import COORDINATOR, pair_stream
 from daskrado.parties.rounds import Round
-from daskrado.parties.site import contribute, join
+from daskrado.parties.site import Agreement, contribute, join
 from daskrado.parties.study_folder import StudyFolder
 from daskrado.table.domain import Domain
 
