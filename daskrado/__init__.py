@@ -41,46 +41,36 @@ if TYPE_CHECKING:
         run,
         run_teachers,
     )
+    from daskrado.jobs.load import resume
     from daskrado.jobs.local import estimate_local, learn_local
+    from daskrado.jobs.outcome import Result
     from daskrado.jobs.rado_file import learn_rados
-    from daskrado.jobs.result import Result
-    from daskrado.jobs.resume import resume
     from daskrado.models.linear import LinearModel
     from daskrado.models.rados import RadoSet
     from daskrado.privacy.accountant import compose
     from daskrado.privacy.relations import Relation
     from daskrado.table.domain import Domain
 
-_HOMES = {
+_HOMES = {  # of what is not in daskrado.api
     "Domain": "daskrado.table.domain",
     "LinearModel": "daskrado.models.linear",
     "RadoSet": "daskrado.models.rados",
     "Relation": "daskrado.privacy.relations",
-    "Result": "daskrado.jobs.result",
+    "Result": "daskrado.jobs.outcome",
     "compose": "daskrado.privacy.accountant",
-    "fit": "daskrado.api",
-    "resume": "daskrado.jobs.resume",
-    "fit_bags": "daskrado.api",
-    "fit_labels": "daskrado.api",
-    "encode_local": "daskrado.api",
     "estimate_local": "daskrado.jobs.local",
     "learn_local": "daskrado.jobs.local",
-    "measure_margins": "daskrado.api",
-    "open_queries": "daskrado.api",
     "learn_rados": "daskrado.jobs.rado_file",
-    "make_rados": "daskrado.api",
-    "open_teachers": "daskrado.api",
-    "run": "daskrado.api",
-    "run_teachers": "daskrado.api",
+    "resume": "daskrado.jobs.load",
 }
 
 
 def __getattr__(name: str) -> Any:
     """Import on first use: ``daskrado --help`` must not wait for Dask."""
-    if name in _HOMES:
+    if name in __all__:
         from importlib import import_module
 
-        return getattr(import_module(_HOMES[name]), name)
+        return getattr(import_module(_HOMES.get(name, "daskrado.api")), name)
     raise AttributeError(f"module 'daskrado' has no attribute {name!r}")
 
 

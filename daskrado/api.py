@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 from daskrado.cluster import ClusterConfig, cluster_config
 from daskrado.errors import UsageError
 from daskrado.jobs.base import Job, Opening, perform
-from daskrado.jobs.load import load_job, load_kind
-from daskrado.jobs.result import Result
+from daskrado.jobs.load import job_class, load_job, load_kind
+from daskrado.jobs.outcome import Result
 from daskrado.lake.collect import Progress
 from daskrado.table.domain import Domain
 from daskrado.table.yaml_file import parse
@@ -167,7 +167,7 @@ def fit_labels(pipeline: Source, *, loss: Loss | None = None, write: bool = Fals
     Sensitivity
         Of the mean operator under a flipped label: twice the largest L1 or L2 norm of the public rows, measured.
     """
-    job = load_kind("labels", pipeline)
+    job = load_kind(job_class("labels"), pipeline)
     if loss is not None:
         from daskrado.losses.linear_odd import make_odd_loss
 
@@ -177,7 +177,7 @@ def fit_labels(pipeline: Source, *, loss: Loss | None = None, write: bool = Fals
 
 def fit_bags(pipeline: Source, *, write: bool = False, **how: Unpack[Opening]) -> Result:
     """Learn from bags of rows and their label proportions: a ``bags`` pipeline, as a file or as its keys."""
-    return perform(load_kind("bags", pipeline), write=write, **how)
+    return perform(load_kind(job_class("bags"), pipeline), write=write, **how)
 
 
 def open_teachers(
@@ -197,7 +197,7 @@ def open_teachers(
 
 def run_teachers(pipeline: Source, *, write: bool = False, **how: Unpack[Opening]) -> Result:
     """Answer a ``teachers`` pipeline's public queries and train its student: ``result.value``."""
-    return perform(load_kind("teachers", pipeline), write=write, **how)
+    return perform(load_kind(job_class("teachers"), pipeline), write=write, **how)
 
 
 def open_queries(
@@ -216,7 +216,7 @@ def open_queries(
 
 def measure_margins(pipeline: Source, *, write: bool = False, **how: Unpack[Opening]) -> Result:
     """The margin distributions of a ``margins`` pipeline, exact or noised and charged, with their bounds."""
-    return perform(load_kind("margins", pipeline), write=write, **how)
+    return perform(load_kind(job_class("margins"), pipeline), write=write, **how)
 
 
 def encode_local(pipeline: Source, out: str | Path, **how: Unpack[Opening]) -> Result:
@@ -234,4 +234,4 @@ def make_rados(pipeline: Source, *, write: bool = False, **how: Unpack[Opening])
 
     ``write`` publishes one Parquet file for each set, from which ``learn_rados`` learns without the lake.
     """
-    return perform(load_kind("rados", pipeline), write=write, **how)
+    return perform(load_kind(job_class("rados"), pipeline), write=write, **how)

@@ -79,7 +79,7 @@ def _names(kind: type) -> tuple[str, ...]:
     name = vars(kind).get("name")
     if isinstance(name, str):
         return (name,)
-    if issubclass(kind, BaseModel) and "kind" in vars(kind)["__annotations__"]:
+    if issubclass(kind, BaseModel) and "kind" in vars(kind).get("__annotations__", ()):
         return get_args(kind.model_fields["kind"].annotation)
     return ()
 

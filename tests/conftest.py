@@ -33,7 +33,7 @@ SLOW_FIXTURES = {"two_workers", "forge"}
 # Processes that are killed at a chosen moment, forked from one that has imported everything: they start at once.
 FORGE = """
 import json, os, sys, traceback
-import daskrado.api, daskrado.cli.main, daskrado.jobs.resume, daskrado.parties.coordinator, daskrado.parties.site
+import daskrado.api, daskrado.cli.main, daskrado.jobs.load, daskrado.parties.coordinator, daskrado.parties.site
 import distributed, matplotlib.figure, pandas, scipy.linalg, scipy.special
 from daskrado.jobs.base import Job
 from daskrado.registry import kinds

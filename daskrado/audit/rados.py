@@ -55,14 +55,8 @@ class AuditResult:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
-        return {
-            "file": self.path,
-            "statement": self.statement,
-            "private": self.private,
-            "noisy": self.noisy,
-            "recoverable": self.recoverable,
-            "attacks": [vars(attack) for attack in self.attacks],
-        }
+        content = {**vars(self), "attacks": [vars(attack) for attack in self.attacks]}
+        return {"file": content.pop("path"), **content}
 
     def lines(self) -> Iterator[str]:
         """For a person."""
@@ -97,9 +91,8 @@ def audit_file(path: str | Path, *, lake: Any = None, candidates: Any = None, se
         attacks.append(_lemma(rados, rows, seed))
     broken = any(attack.recovered for attack in attacks) or attacks[0].applies
     statement, noisy = rados.statement, rados.noisy
-    return AuditResult(
-        str(path), statement.sentence(), statement.private, noisy, broken and not noisy, tuple(attacks)
-    )
+    facts = (statement.sentence(), statement.private, noisy, broken and not noisy)
+    return AuditResult(str(path), *facts, tuple(attacks))
 
 
 def _base(rados: RadoSet) -> str:
@@ -127,9 +120,8 @@ def _sizes(rados: RadoSet, counted: int | None) -> Attack:
     if rows is None:
         return Attack("sizes", False, "the number of rows is not known: give --lake")
     reason = recoverable(_base(rados), len(rados.rados), rows, rados.facts.get("support"))
-    return Attack(
-        "sizes", reason is not None, reason or f"{len(rados.rados)} rados of {rows} rows: no size rule broken"
-    )
+    text = reason or f"{len(rados.rados)} rados of {rows} rows: no size rule broken"
+    return Attack("sizes", reason is not None, text)
 
 
 def _hadamard(rados: RadoSet, rows: KeyedRows | None) -> Attack:
@@ -155,10 +147,8 @@ def _span(rados: RadoSet, suspects: KeyedRows) -> Attack:
         text = f"says nothing: the rados span all {dimension} dimensions that rows of this domain can"
         return Attack("span", False, text, 0, len(test.residuals))
     inside = int(test.inside.sum())
-    text = (
-        f"{inside} of {len(test.residuals)} candidates lie in the rados' span of dimension {test.rank}, where rows "
-        f"of this domain can span {dimension}"
-    )
+    text = f"{inside} of {len(test.residuals)} candidates lie in the rados' span of dimension {test.rank}"
+    text += f", where rows of this domain can span {dimension}"
     return Attack("span", True, text, inside, len(test.residuals))
 
 
@@ -166,9 +156,8 @@ def _lemma(rados: RadoSet, rows: KeyedRows | None, seed: int) -> Attack:
     if rows is None:
         raise UsageError("--seed gives the signatures of the rows in --lake: give both")
     members = _members(rados, rows, SignatureKey.from_seed(seed).key_bytes())
-    if np.abs(members @ rows.edges(rados.lattice_bits) - rados.rados).max() > 1e-6 * max(
-        1.0, float(np.abs(rados.rados).max())
-    ):
+    apart, size = np.abs(members @ rows.edges(rados.lattice_bits) - rados.rados).max(), np.abs(rados.rados).max()
+    if apart > 1e-6 * max(1.0, float(size)):
         return Attack("lemma 9", False, f"seed {seed} and this lake do not give these rados", 0, len(rows.labels))
     found = solve_signatures(rados.rados, members)
     text = f"{len(found.indices)} of {found.examples} edge vectors are determined by the rados and their signatures"

@@ -37,6 +37,7 @@ from daskrado.statistics.votes import Counts, distance, leaders, published_dista
 
 REFUSED = -1
 INSTANCES = "instances"  # the lines of a journal that keep a sparse vector's thresholds
+PUBLISHED = "algorithm 2 of Bassily, Thakkar and Thakurta (2018) as published, charged at its true cost"
 _MANY = 20_000
 MAX_QUERIES = 10_000_000
 
@@ -75,6 +76,7 @@ class Answering(ABC):
     counts_refusals: ClassVar[bool] = False  # True where it stops at a number of them, and only they are paid for
     theorem: str
     accountant: str  # how the answers were composed
+    instances: int | None = None  # how many thresholds it may draw in its life; None for a mechanism without
 
     def __init__(self, terms: Terms, journal: Journal | None = None) -> None:
         if terms.published and not self.counts_refusals:
@@ -95,11 +97,6 @@ class Answering(ABC):
     def halted(self) -> bool:
         """Whether it has stopped for good."""
         return False
-
-    @property
-    def instances(self) -> int | None:
-        """How many thresholds it may draw in its life; None for a mechanism without."""
-        return None
 
     @property
     def used(self) -> int:
@@ -198,14 +195,13 @@ class SparseVotes(Answering):
         super().__init__(terms, journal)
         half = Fraction(exact_delta(terms.delta), 2)
         if terms.published:
-            self.theorem = (
-                "algorithm 2 of Bassily, Thakkar and Thakurta (2018) as published, charged at its true cost"
-            )
+            self.theorem = PUBLISHED
             self.plan, self.threshold = _published(terms, half)
         else:
             self.plan = SparseVector.for_budget(terms.epsilon, half, terms.refusals)
             self.threshold = self.plan.least_margin(float(half) * (1 - 1e-9) / terms.refusals)
-        self.accountant = f"optimal composition of {self.plan.instances} sparse-vector instances"
+        self.instances = self.plan.instances  # one for each refusal, and one for each session that ends
+        self.accountant = f"optimal composition of {self.instances} sparse-vector instances"
         instance = PureEvent(self.plan.epsilon)
         leaky = ApproximateEvent(self.plan.epsilon, half)  # one of them pays for the labels that slip
         self.event = SeveralEvents.of([leaky, *[instance] * (self.plan.instances - 1)])
@@ -225,11 +221,6 @@ class SparseVotes(Answering):
     @property
     def halted(self) -> bool:
         return self._engine.halted
-
-    @property
-    def instances(self) -> int | None:
-        """One for each refusal, and one for each session that ends."""
-        return self.plan.instances
 
     @property
     def used(self) -> int:

@@ -59,19 +59,14 @@ class VoteEngine:
         for note in self._notes:
             self._answers |= note.get("answers", {})
         self._answering: Answering | None = None
-        self._grant = self._granted("answers", event)
+        self.grant = self._granted("answers", event)  # what pays for the answers
 
     def __repr__(self) -> str:
         return f"<VoteEngine: {self._asked} queries asked>"
 
-    @property
-    def grant(self) -> Grant:
-        """What pays for the answers."""
-        return self._grant
-
     def use(self, answering: Answering) -> None:
         """Answer by this mechanism, which must cost what was reserved."""
-        if answering.event != self._grant.event:
+        if answering.event != self.grant.event:
             raise ValueError("the grant was reserved for another event than this mechanism's")
         there = self.journal.has_lines(INSTANCES)
         self._answering = answering
@@ -101,9 +96,7 @@ class VoteEngine:
     @property
     def left_afterwards(self) -> int:
         """How many the next session will take: the open threshold of a sparse vector is lost with this one."""
-        if self.refusals_left == 0:
-            return 0
-        return self.answering.terms.queries - self._asked
+        return 0 if self.refusals_left == 0 else self.answering.terms.queries - self._asked
 
     @property
     def refusals_left(self) -> int | None:
@@ -175,7 +168,7 @@ class VoteEngine:
         before ``asked`` has drawn nothing and costs no query; what ends after it leaves the batch paid for.
         """
         votes = vote(np.array([places[name] for name in batch], dtype=np.int64))
-        self.account.spend(self._grant)
+        self.account.spend(self.grant)
         with self.account.marked("answers") if self._last_chance(len(batch), wanted) else contextlib.nullcontext():
             self._lines.append({"asked": len(batch), **self._used()})
             self._asked += len(batch)

@@ -16,8 +16,7 @@ from pydantic import Field, PrivateAttr, StrictBool, field_validator, model_vali
 
 from daskrado.cluster import ClusterConfig
 from daskrado.errors import UsageError, about_the_key
-from daskrado.jobs.outcome import Charge, Line, Outcome, calibrated
-from daskrado.jobs.result import Result
+from daskrado.jobs.outcome import Charge, Line, Outcome, Result, calibrated
 from daskrado.jobs.run import Run
 from daskrado.lake.collect import Progress
 from daskrado.lake.scan import Lake, open_lake

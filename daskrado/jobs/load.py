@@ -1,16 +1,25 @@
-"""From a file, a mapping or an object to a job: the ``kind`` key says which class reads the rest."""
+"""From a file, a mapping, an object or a journal to a job: the ``kind`` key says which class reads the rest."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar
 
+from daskrado.cluster import ClusterConfig
 from daskrado.errors import UsageError
-from daskrado.jobs.base import Address, Job
+from daskrado.jobs.base import Address, Job, perform
+from daskrado.jobs.outcome import Result
+from daskrado.lake.collect import Progress
+from daskrado.lake.publish import check_free
+from daskrado.ledger.account import Account
+from daskrado.ledger.config import default_ledger
+from daskrado.ledger.ledger import Ledger
+from daskrado.ledger.opening import resumed_account
 from daskrado.registry import kinds, loaded
 from daskrado.table.yaml_file import parse, read_yaml, shown
 
@@ -63,13 +72,8 @@ def load_job(source: Job | Mapping[str, Any] | str | Path, changes: Mapping[str,
     return job
 
 
-@overload
-def load_kind(kind: type[JobT], source: Job | Mapping[str, Any] | str | Path) -> JobT: ...
-@overload
-def load_kind(kind: str, source: Job | Mapping[str, Any] | str | Path) -> Job: ...
-def load_kind(kind: type[Job] | str, source: Job | Mapping[str, Any] | str | Path) -> Job:
-    """A validated job of one kind, a class or a name; where its keys name no kind, it is this one."""
-    wanted = job_class(kind) if isinstance(kind, str) else kind
+def load_kind(wanted: type[JobT], source: Job | Mapping[str, Any] | str | Path) -> JobT:
+    """A validated job of one kind; where its keys name no kind, it is this one."""
     job = load_job({"kind": wanted.name, **source} if isinstance(source, Mapping) else source)
     if not isinstance(job, wanted):
         where = source if isinstance(source, str | Path) else "pipeline"
@@ -137,3 +141,45 @@ def _exists(path: str) -> bool:
     parts = Path(path).parts
     glob = next((i for i, part in enumerate(parts) if any(mark in part for mark in "*?[")), len(parts))
     return os.path.exists(path) or (glob < len(parts) and os.path.isdir(os.path.join("", *parts[:glob]) or "."))
+
+
+def resume(
+    identifier: str,
+    *,
+    cluster: ClusterConfig | None = None,
+    ledger_path: str | Path | None = None,
+    progress: Progress | None = None,
+) -> Result:
+    """Finish a run, of any kind, that had its grant but published nothing: no second debit, no second draw of noise.
+
+    A run that was cut off before its noise was drawn reads the lake again and spends the grant it had; one that was
+    cut off later goes on from what it had drawn and kept. Returns what the run would have returned.
+    """
+    with (
+        Ledger.open(ledger_path or default_ledger(), create=False) as ledger,
+        resumed_account(ledger, identifier) as account,
+    ):
+        assert account.journal is not None
+        content, where = account.journal.content, str(account.journal.folder)
+        job = parse(job_class(content["kind"]), content["pipeline"], where).with_changes(cluster=cluster)
+        _check_output(job.output, account, job.prefix)
+        return perform(job, overwrite=account.overwrite, ledger=ledger.path, progress=progress, account=account)
+
+
+def _check_output(output: str, account: Account, prefix: str) -> None:
+    """Refuse a folder that exists; where it is this very run's, only the journal was left over."""
+    manifest = Path(output) / f"{prefix}manifest.json"
+    if manifest.is_file():
+        try:
+            published = json.loads(manifest.read_text(encoding="utf-8")).get("run") == account.run
+        except (OSError, ValueError, AttributeError):
+            published = False
+        if published:
+            account.done()
+            raise UsageError(f"run {account.run} is published in {output}: there is nothing left to finish")
+    try:
+        check_free(output, overwrite=account.overwrite)
+    except UsageError as error:
+        raise UsageError(
+            f"run {account.run} publishes in {output}, where something else is now: move that away, then resume"
+        ) from error

@@ -17,8 +17,7 @@ import daskrado
 from daskrado.privacy.accountant import event_to_json
 
 if TYPE_CHECKING:
-    from daskrado.jobs.outcome import Charge
-    from daskrado.jobs.result import Result
+    from daskrado.jobs.outcome import Charge, Result
     from daskrado.jobs.run import Run
 
 SCHEMA = "daskrado.manifest/2"

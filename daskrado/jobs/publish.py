@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskrado.jobs.manifest import manifest_of, plain_json
-from daskrado.jobs.outcome import Outcome, check_claim
+from daskrado.jobs.outcome import Outcome, Result, check_claim
 from daskrado.jobs.report import page_of
-from daskrado.jobs.result import Result
 from daskrado.models.linear import LinearModel
 from daskrado.table.yaml_file import write_text
 

@@ -6,7 +6,7 @@ import contextlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
@@ -102,8 +102,8 @@ class QueriesJob(PrivateJob):
         for query in found:
             for column, wanted in query.items() if isinstance(query, Mapping) else ():
                 for item in wanted if isinstance(wanted, list | tuple) else [wanted]:
-                    if not isinstance(item, str | bool | int | float):  # never what it holds: that may be rows
-                        kind = type(item).__name__
+                    if not isinstance(item, str | bool | int | float):
+                        kind = type(item).__name__  # never what it holds: that may be rows
                         raise ValueError(f"{shown(column)} must be a value or a list of values, got {kind}")
         return found
 
@@ -132,10 +132,10 @@ class QueriesJob(PrivateJob):
             rows_per_unit=protect.rows_per_unit,
         )
 
-    @property
+    @cached_property
     def calibration(self) -> Calibration:
-        """Noise and threshold."""
-        return _calibrated(self.weights_plan())
+        """Noise and threshold: a search over compositions, for a plan, a charge and a run alike."""
+        return self.weights_plan().calibrated()
 
     def charges(self) -> tuple[Charge, ...]:
         return (Charge.of(ROLE, self.calibration.events, self.asked, MECHANISM, THEOREM, self.assumptions),)
@@ -163,8 +163,6 @@ class QueriesJob(PrivateJob):
 
         A journal holds every draw, so that it goes on after a crash.
         """
-        calibration = self.calibration
-        histogram = Histogram(self.domain.width, calibration.plan.universe)
         earlier = None if journal is None else self._earlier_grant(run, journal)
         if earlier is not None:
             run.grants[ROLE] = earlier
@@ -174,12 +172,14 @@ class QueriesJob(PrivateJob):
                 journal.granted(ROLE, run.grants[ROLE])
         grant = run.grants[ROLE]
         with run.clock("collect"):
+            histogram = Histogram(self.domain.width, self.calibration.plan.universe)
             summary = run.collect(histogram, Lattice(self.domain.norm_bound))
         if journal is not None and run.account.spent(grant) and not journal.has_lines("answers"):
             gone = f"{journal.place('answers.jsonl')}: is gone, with what was answered"
             raise LedgerError(f"{gone}; {lost(run.account.run)}")
         facts = {"dataset": self.dataset, "entry": grant.entry}
-        with PrivateQueries(calibration, summary, journal, facts, partial(run.account.spend, grant)) as engine:
+        spend = partial(run.account.spend, grant)
+        with PrivateQueries(self.calibration, summary, journal, facts, spend) as engine:
             yield engine
 
     def _earlier_grant(self, run: Run, journal: Journal) -> Grant | None:
@@ -230,10 +230,8 @@ class QueriesJob(PrivateJob):
             answers.append(engine.estimate(query) if engine.halted else engine.give(query))
             if progress is not None:
                 progress(position + 1, len(self.queries))
-        found = tuple(answers)
-        return Answers(
-            self.queries, found, engine.calibration, engine.updates, halted_at, engine.synthetic, engine.rows
-        )
+        made = (engine.calibration, engine.updates, halted_at, engine.synthetic, engine.rows)
+        return Answers(self.queries, tuple(answers), *made)
 
     def _save_rows(self, found: Answers, rows: int, folder: Path) -> None:
         """Write synthetic rows: a lake of the universe's columns."""
@@ -281,12 +279,6 @@ def open_queries(
         job.engine(run, kept) as engine,
     ):
         yield engine
-
-
-@lru_cache(maxsize=8)
-def _calibrated(plan: WeightsPlan) -> Calibration:
-    """A search over compositions, for a plan, a charge and a run of the same job alike."""
-    return plan.calibrated()
 
 
 def _text(query: Query, equals: str) -> str:

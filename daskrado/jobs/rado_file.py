@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, InstanceOf, PlainSerializer
 
 from daskrado.bounds.rado_risk import separability
 from daskrado.jobs.base import Job, Outcome, Run, perform
-from daskrado.jobs.result import Result
+from daskrado.jobs.outcome import Result
 from daskrado.learners.base import ReleaseLearner
 from daskrado.models.linear import LinearModel
 from daskrado.models.rados import RADO_STATISTICS, RadoSet

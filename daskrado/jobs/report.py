@@ -15,8 +15,7 @@ from daskrado.privacy.statement import PrivacyStatement
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from daskrado.jobs.outcome import Outcome
-    from daskrado.jobs.result import Result
+    from daskrado.jobs.outcome import Outcome, Result
     from daskrado.jobs.run import Run
 
 _SHOWN = 25

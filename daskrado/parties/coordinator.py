@@ -12,9 +12,9 @@ from typing import Any, cast
 from daskrado.errors import DataError, UsageError
 from daskrado.jobs.base import Outcome, Run
 from daskrado.jobs.learn import ROLE, learn_outcome
+from daskrado.jobs.outcome import Result
 from daskrado.jobs.publish import publish
 from daskrado.jobs.report import Section
-from daskrado.jobs.result import Result
 from daskrado.lake.publish import check_free, claimed
 from daskrado.learners.base import ReleaseLearner
 from daskrado.ledger.account import Account

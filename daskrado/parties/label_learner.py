@@ -22,7 +22,7 @@ from daskrado.cluster import ClusterConfig, connect
 from daskrado.errors import DataError, UsageError
 from daskrado.jobs.base import Job, Outcome, Run, perform
 from daskrado.jobs.label_learning import DEFAULT_REGULARISATION, MeanOperatorFit, NoiseFacts, label_outcome
-from daskrado.jobs.result import Result
+from daskrado.jobs.outcome import Result
 from daskrado.lake.collect import Progress, collect
 from daskrado.lake.joined import KEY
 from daskrado.lake.scan import Lake

@@ -26,7 +26,7 @@ import pandas as pd
 from scipy.stats import rankdata
 
 import daskrado
-from daskrado.jobs.result import Result
+from daskrado.jobs.outcome import Result
 from daskrado.ledger.ledger import Ledger
 from daskrado.models.linear import LinearModel
 from daskrado.parties.coordinator import combine, open_study

@@ -23,7 +23,7 @@ from daskrado.cli.main import cli
 from daskrado.jobs.base import Job, Run
 from daskrado.jobs.load import load_job
 from daskrado.jobs.manifest import manifest_schema
-from daskrado.jobs.result import Result
+from daskrado.jobs.outcome import Result
 from daskrado.lake.make import make_lake
 from daskrado.lake.scan import Lake
 from daskrado.models.linear import LinearModel

@@ -30,7 +30,7 @@ import daskrado
 import daskrado.jobs.run
 from daskrado.cluster import ClusterConfig, connect
 from daskrado.errors import ClusterError, DataError
-from daskrado.jobs.resume import resume
+from daskrado.jobs.load import resume
 from daskrado.lake.make import make_lake
 from daskrado.lake.scan import open_lake
 from daskrado.lake.score import score

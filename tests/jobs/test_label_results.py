@@ -21,7 +21,7 @@ from daskrado.jobs.base import Job, perform
 from daskrado.jobs.labels import LabelsJob
 from daskrado.jobs.load import load_job
 from daskrado.jobs.manifest import manifest_schema
-from daskrado.jobs.result import Result
+from daskrado.jobs.outcome import Result
 from daskrado.jobs.show import plan_lines
 from daskrado.lake.scan import Lake
 from daskrado.ledger.ledger import Ledger

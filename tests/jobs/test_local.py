@@ -23,7 +23,7 @@ from daskrado.jobs.local import LocalJob
 from daskrado.jobs.local import estimate_local as estimates
 from daskrado.jobs.local import learn_local as learn
 from daskrado.jobs.local_reports import ColumnReports, ReportFacts
-from daskrado.jobs.result import Result
+from daskrado.jobs.outcome import Result
 from daskrado.jobs.show import plan_lines
 from daskrado.lake.report_columns import ColumnSums
 from daskrado.lake.tally import tally

@@ -24,8 +24,8 @@ from daskrado.errors import UsageError
 from daskrado.jobs.base import Job, perform
 from daskrado.jobs.load import load_job
 from daskrado.jobs.manifest import manifest_schema
+from daskrado.jobs.outcome import Result
 from daskrado.jobs.rados import RadosJob
-from daskrado.jobs.result import Result
 from daskrado.lake.scan import Lake
 from daskrado.learners.base import ReleaseLearner
 from daskrado.models.linear import LinearModel

@@ -24,10 +24,10 @@ from daskrado.cli.main import cli
 from daskrado.errors import BudgetError, DataError, UsageError
 from daskrado.jobs.base import perform
 from daskrado.jobs.load import load_job
+from daskrado.jobs.outcome import Result
 from daskrado.jobs.rado_file import learn_rados
 from daskrado.jobs.rado_sets import SetPlan
 from daskrado.jobs.rados import RadosJob
-from daskrado.jobs.result import Result
 from daskrado.jobs.show import plan_lines
 from daskrado.lake.audit_rows import read_rows
 from daskrado.lake.make import make_lake

@@ -20,7 +20,7 @@ from dying import kill_points
 import daskrado
 from daskrado.cli.main import main
 from daskrado.errors import DataError, LedgerError, UsageError
-from daskrado.jobs.resume import resume
+from daskrado.jobs.load import resume
 from daskrado.lake.make import make_lake
 from daskrado.ledger.ledger import Ledger
 from daskrado.ledger.show import ledger_lines

@@ -15,7 +15,7 @@ import yaml
 import daskrado
 from daskrado.engines.answers import GaussianVotes
 from daskrado.errors import LedgerError, UsageError
-from daskrado.jobs.resume import resume
+from daskrado.jobs.load import resume
 from daskrado.lake.make import make_lake
 from daskrado.ledger.journal import LOST, Journal, journal_folder, unfinished
 from daskrado.ledger.ledger import Ledger

@@ -19,7 +19,7 @@ from damaged_files import damaged_copy
 import daskrado
 import daskrado.parties.site
 from daskrado.errors import BudgetError, DataError, LedgerError, UsageError
-from daskrado.jobs.result import Result
+from daskrado.jobs.outcome import Result
 from daskrado.ledger.ledger import Ledger
 from daskrado.ledger.show import ledger_lines
 from daskrado.models.linear import LinearModel

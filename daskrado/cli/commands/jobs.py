@@ -97,7 +97,7 @@ def resume(run: str, *, cluster: OnCluster, ledger: LedgerPath = None) -> Lines:
 
 
 def _finish(unfinished: str, cluster: ClusterConfig | None, ledger: Path | None) -> Lines:
-    from daskrado.jobs.resume import resume
+    from daskrado.jobs.load import resume
 
     with progress_bar("resume") as progress:
         return resume(unfinished, cluster=cluster, ledger_path=ledger, progress=progress).lines
