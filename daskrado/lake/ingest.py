@@ -9,12 +9,14 @@ added to a lake by one change of its manifest.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -26,9 +28,13 @@ from daskrado.errors import DataError, UsageError
 from daskrado.lake.files import HIVE_NULL, first_line, shown
 from daskrado.lake.growing import growing_lake
 from daskrado.lake.ownership import LAKE_SCHEMA
+from daskrado.lake.pieces import Piece, in_turn, pieces
 from daskrado.lake.publish import LakeTarget, new_lake
 from daskrado.lake.sniff import sniffed
-from daskrado.lake.text_tables import TextFormat, read_text
+from daskrado.lake.text_tables import TextFormat
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 _GROUP_BYTES = 32 << 20  # decoded; a worker holds a group and its encoded rows at once
 _FILE_GROUPS = 8
@@ -69,11 +75,13 @@ def ingest(
     layout: Layout | None = None,
     overwrite: bool = False,
     append: bool = False,
+    client: Client | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Write the rows of some text tables as one lake, or add them to one, and return its manifest.
 
-    The manifest holds row counts, so it is as private as the lake it lies in.
+    Workers of a ``client`` parse and write in parallel, large files in pieces; they must reach sources and lake. The
+    manifest holds row counts, so it is as private as the lake it lies in.
     """
     form, layout = form or TextFormat(), layout or Layout()
     if not sources:
@@ -82,15 +90,15 @@ def ingest(
         raise UsageError("--append adds to a lake and --overwrite replaces it; give one of them")
     form, read_as = sniffed(sources[0], form)
     _log.info("ingest: %s", read_as)
-    report = _Report(progress, 2 * len(sources))
+    work = _Work(form, layout, pieces(sources, form, client), client, progress)
     if append:
         with growing_lake(out) as target:
-            _add(sources, form, read_as, layout, target, report)
+            _add(work, sources, read_as, target)
         return target.manifest
-    schema = _types(sources, form, layout, report, {})
+    schema = work.types({})
     _log.info("ingest: %d columns in %d files", len(schema), len(sources))
     with new_lake(out, overwrite=overwrite) as target:
-        files = _write(sources, form, layout, schema, target, report)
+        files = work.write(schema, target)
         target.manifest = {
             "schema": LAKE_SCHEMA,
             "daskrado": daskrado.__version__,
@@ -108,17 +116,15 @@ def ingest(
     return target.manifest
 
 
-def _add(
-    sources: Sequence[str], form: TextFormat, read_as: str, layout: Layout, target: LakeTarget, report: _Report
-) -> None:
+def _add(work: _Work, sources: Sequence[str], read_as: str, target: LakeTarget) -> None:
     """Write rows beside those of a lake, under its types; its manifest then lists both, with columns that are new."""
-    before = target.manifest
+    before, layout = target.manifest, work.layout
     by, version = before.get("partitioned_by"), int(before.get("version", 1)) + 1
     if layout.by not in (None, by):
         raise UsageError(f"--by {layout.by}: the lake is laid out {f'by {by}' if by else 'without folders'}")
-    known = {name: pa.type_for_alias(kind) for name, kind in before["columns"].items()}
-    schema = _types(sources, form, replace(layout, by=by), report, known)
-    files = _write(sources, form, replace(layout, by=by), schema, target, report)
+    work.layout = replace(layout, by=by)
+    schema = work.types({name: pa.type_for_alias(kind) for name, kind in before["columns"].items()})
+    files = work.write(schema, target)
     _log.info("ingest: %d Parquet files added", len(files))
     target.manifest = {
         **before,
@@ -131,58 +137,79 @@ def _add(
     }
 
 
-def _types(
-    sources: Sequence[str], form: TextFormat, layout: Layout, report: _Report, known: Mapping[str, pa.DataType]
-) -> pa.Schema:
-    """The narrowest type of each column over all files: boolean, int64, double, date, moment, else text.
+@dataclass
+class _Work:
+    """Two passes over the pieces of some text tables, here or on workers."""
 
-    A type that the lake has already is kept.
-    """
-    names: list[str] | None = None
-    guesses: dict[str, _Guess] = {}
-    for source in sources:
-        for table in read_text(source, form):
-            if names is None:
-                names = table.column_names
-                guesses = {name: _Guess() for name in names}
-            elif table.column_names != names:
-                raise DataError(f"{shown(source)}: has other columns than {shown(sources[0])}")
-            for name, column in zip(names, table.columns, strict=True):
-                if name not in known:
-                    guesses[name].see(column)
-                elif not pa.types.is_string(known[name]) and not _fits(column, known[name]):
-                    raise DataError(
-                        f"{shown(source)}: column {name!r} is {known[name]} in the lake and holds other values here; "
-                        "mend the file, or ingest everything anew"
-                    )
-        report.next()
-    if names is None:
-        raise DataError(f"{shown(sources[0])}: has no rows")
-    for option, wanted in (
-        ("--text", layout.text),
-        ("--drop", layout.drop),
-        ("--by", (layout.by,) if layout.by else ()),
-    ):
-        for name in wanted:
-            if name not in names:
-                raise UsageError(f"{option} {name}: there is no such column; there are {', '.join(names[:30])}")
-    found = {n: pa.string() if n in (*layout.text, layout.by) else guesses[n].kind for n in names} | {
-        n: kind for n, kind in known.items() if n in names
-    }
-    return pa.schema([pa.field(n, kind) for n, kind in found.items() if n not in layout.drop])
+    form: TextFormat
+    layout: Layout
+    pieces: list[Piece]
+    client: Client | None
+    progress: Progress | None
+    done: int = 0
 
-
-class _Report:
-    """Tells how many passes over sources are done."""
-
-    def __init__(self, progress: Progress | None, total: int) -> None:
-        self.progress, self.done, self.total = progress, 0, total
-
-    def next(self) -> None:
-        """One more is done."""
+    def _next(self) -> None:
         self.done += 1
         if self.progress is not None:
-            self.progress(self.done, self.total)
+            self.progress(self.done, 2 * len(self.pieces))
+
+    def types(self, known: Mapping[str, pa.DataType]) -> pa.Schema:
+        """The narrowest type of each column over all files: boolean, int64, double, date, moment, else text.
+
+        A type that the lake has already is kept.
+        """
+        names: list[str] | None = None
+        guesses: dict[str, _Guess] = {}
+        seen = in_turn(self.client, partial(_guesses, self.form, known), self.pieces, self._next)
+        for piece, found in zip(self.pieces, seen, strict=True):
+            if found is None:
+                continue
+            if names is None:
+                names, guesses = list(found), found
+            elif list(found) != names:
+                first = shown(self.pieces[0].source)
+                raise DataError(f"{shown(piece.source)}: has other columns than {first}")
+            else:
+                guesses = {name: guesses[name].both(found[name]) for name in names}
+        if names is None:
+            raise DataError(f"{shown(self.pieces[0].source)}: has no rows")
+        self._check_columns(names)
+        text = (*self.layout.text, self.layout.by)
+        kinds = {n: known.get(n) or (pa.string() if n in text else guesses[n].kind) for n in names}
+        return pa.schema([pa.field(n, kind) for n, kind in kinds.items() if n not in self.layout.drop])
+
+    def _check_columns(self, names: Sequence[str]) -> None:
+        by = (self.layout.by,) if self.layout.by else ()
+        for option, wanted in (("--text", self.layout.text), ("--drop", self.layout.drop), ("--by", by)):
+            for name in wanted:
+                if name not in names:
+                    raise UsageError(f"{option} {name}: there is no such column; there are {', '.join(names[:30])}")
+
+    def write(self, schema: pa.Schema, target: LakeTarget) -> list[dict[str, Any]]:
+        """Write all rows; returns the files, by folder and in the order of the rows."""
+        if self.client is None:
+            return _write(self.form, self.layout, schema, target, False, (0, self.pieces), self._next)
+        task = partial(_write, self.form, self.layout, schema, target, True)
+        batches = [(number, [piece]) for number, piece in enumerate(self.pieces)]
+        found = in_turn(self.client, task, batches, self._next)
+        return sorted(itertools.chain(*found), key=lambda file: str(file["path"]))
+
+
+def _guesses(form: TextFormat, known: Mapping[str, pa.DataType], piece: Piece) -> dict[str, _Guess] | None:
+    """What a piece shows of each column's type; None if it has no rows."""
+    guesses: dict[str, _Guess] | None = None
+    for table in piece.tables(form):
+        if guesses is None:
+            guesses = {name: _Guess() for name in table.column_names}
+        for name, column in zip(table.column_names, table.columns, strict=True):
+            if name not in known:
+                guesses[name].see(column)
+            elif not pa.types.is_string(known[name]) and not _fits(column, known[name]):
+                raise DataError(
+                    f"{shown(piece.source)}: column {name!r} is {known[name]} in the lake and holds other values "
+                    "here; mend the file, or ingest everything anew"
+                )
+    return guesses
 
 
 class _Guess:
@@ -201,6 +228,15 @@ class _Guess:
             return
         self.seen = True
         self.open = [kind for kind in self.open if _fits(column, kind)]
+
+    def both(self, other: _Guess) -> _Guess:
+        """What two pieces of the column show."""
+        if self.seen and other.seen:
+            self.open = [kind for kind in self.open if kind in other.open]
+        elif other.seen:
+            self.open = other.open
+        self.seen |= other.seen
+        return self
 
 
 def _fits(column: pa.ChunkedArray, kind: pa.DataType) -> bool:
@@ -228,26 +264,31 @@ def _typed(table: pa.Table, schema: pa.Schema, source: str) -> pa.Table:
 
 
 def _write(
-    sources: Sequence[str],
     form: TextFormat,
     layout: Layout,
     schema: pa.Schema,
     target: LakeTarget,
-    report: _Report,
+    several: bool,
+    batch: tuple[int, Sequence[Piece]],
+    tick: Callable[[], None] | None = None,
 ) -> list[dict[str, Any]]:
+    """Write the rows of some pieces; where there are several batches, their numbers begin the names of files."""
+    number, pieces = batch
     group, file = layout.sizes(schema)
     stored = schema if layout.by is None else schema.remove(schema.get_field_index(layout.by))
+    names = f"{target.prefix}{number:05d}" if several else target.prefix
     shelves: dict[str, _Shelf] = {}
     try:
-        for source in sources:
-            for text in read_text(source, form):
-                for where, rows in _split(_typed(text, schema, source), layout.by):
+        for piece in pieces:
+            for text in piece.tables(form):
+                for where, rows in _split(_typed(text, schema, piece.source), layout.by):
                     if where not in shelves:
                         if len(shelves) == _MAX_FOLDERS:
                             raise UsageError(f"--by {layout.by}: has more than {_MAX_FOLDERS} values")
-                        shelves[where] = _Shelf(target, where, stored, group, file)
+                        shelves[where] = _Shelf(target, names, where, stored, group, file)
                     shelves[where].add(rows)
-            report.next()
+            if tick is not None:
+                tick()
         for shelf in shelves.values():
             shelf.close()
     except (pa.ArrowException, OSError) as error:
@@ -273,6 +314,7 @@ class _Shelf:
     """The files of one folder, written one after another, a row group at a time."""
 
     target: LakeTarget
+    names: str
     where: str
     schema: pa.Schema
     group_rows: int
@@ -309,7 +351,7 @@ class _Shelf:
             folder, store = f"{self.target.folder}{self.where}", self.target.filesystem
             if self.where and not self.files:
                 store.create_dir(folder, recursive=True)
-            name = f"{self.target.prefix}{len(self.files):05d}.parquet"
+            name = f"{self.names}{len(self.files):05d}.parquet"
             self.files.append({"path": f"{self.where}/{name}".lstrip("/"), "rows": 0})
             self.writer = pq.ParquetWriter(
                 f"{folder}/{name}", self.schema, filesystem=store, compression="zstd", write_page_checksum=True

@@ -54,9 +54,12 @@ class TextFormat:
             raise UsageError(f"--skip-lines must be 0 or more, got {self.skip_lines}")
 
 
-def read_text(address: str, form: TextFormat) -> Iterator[pa.Table]:
-    """Tables of text columns, a few megabytes each, spaces trimmed and missing values null."""
-    with _opened(address, form.member) as stream:
+def read_text(address: str, form: TextFormat, part: tuple[int, int | None] = (0, None)) -> Iterator[pa.Table]:
+    """Tables of text columns, a few megabytes each, spaces trimmed and missing values null.
+
+    ``part`` is where to begin and to end, in bytes of a file that is not compressed.
+    """
+    with _opened(address, form.member, part) as stream:
         arff = form.is_arff(address)
         names: Sequence[str] = form.names
         if arff:
@@ -100,6 +103,7 @@ def _columns(
     parsing = csv.ParseOptions(
         delimiter="," if arff else form.delimiter or ",",
         quote_char="'" if arff else '"',
+        newlines_in_values=True,  # else a line that a block cuts inside quotes is lost
         invalid_row_handler=skip_or_note,
     )
     try:
@@ -193,17 +197,57 @@ class _Peekable(io.BufferedReader):
     room = 1 << 20
 
 
+class _Range(io.RawIOBase):
+    """Some bytes of a file."""
+
+    def __init__(self, file: Any, start: int, stop: int) -> None:
+        self._file, self._left = file, stop - start
+        file.seek(start)
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill the buffer, up to the end of the range."""
+        data = self._file.read(min(len(buffer), self._left))
+        buffer[: len(data)] = data
+        self._left -= len(data)
+        return len(data)
+
+
+def _located(address: str) -> tuple[pafs.FileSystem, str]:
+    return remote(address) if "://" in address else (pafs.LocalFileSystem(), str(Path(address).absolute()))
+
+
+def file_size(address: str) -> int:
+    """Bytes of a file; 0 if it is not there, which reading it will say."""
+    filesystem, path = _located(address)
+    return filesystem.get_file_info(path).size or 0
+
+
+def byte_range(address: str, start: int, stop: int) -> bytes:
+    """Some bytes of a file that is not compressed."""
+    filesystem, path = _located(address)
+    with filesystem.open_input_file(path) as file:
+        file.seek(min(start, file.size()))
+        return bytes(file.read(stop - start))
+
+
 @contextlib.contextmanager
-def _opened(address: str, member: str | None) -> Iterator[BinaryIO]:
+def _opened(address: str, member: str | None, part: tuple[int, int | None] = (0, None)) -> Iterator[BinaryIO]:
     """The bytes of a file, decompressed: gz, bz2, zst and lz4 by their names, zip by its member."""
     try:
+        if part[1] is not None:
+            filesystem, path = _located(address)
+            with filesystem.open_input_file(path) as file:
+                yield _Peekable(_Range(file, part[0], part[1]), _Peekable.room)
+            return
         if address.endswith(".zip"):
             with zipfile.ZipFile(address) as archive, archive.open(_member(archive, address, member)) as inside:
                 yield _Peekable(inside, _Peekable.room)  # type: ignore[arg-type]
             return
-        filesystem, path = (
-            remote(address) if "://" in address else (pafs.LocalFileSystem(), str(Path(address).absolute()))
-        )
+        filesystem, path = _located(address)
         with filesystem.open_input_stream(path, compression="detect") as stream:
             yield _Peekable(stream, _Peekable.room)
     except (OSError, pa.ArrowException, zipfile.BadZipFile) as error:

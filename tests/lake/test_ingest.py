@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -257,3 +260,59 @@ def test_what_is_unclear_is_refused_with_the_option_that_decides(tmp_path: Path,
     with pytest.raises(DaskradoError, match=said):
         ingest([str(tmp_path / "t.csv")], str(tmp_path / "lake"))
     assert not (tmp_path / "lake").exists()
+
+
+def quoted_table(path: Path, rows: int) -> str:
+    """Texts with newlines, doubled quotes and delimiters in quotes, of very different lengths."""
+    draw = np.random.default_rng(5)
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["n", "text", "x"])
+        for n in range(rows):
+            words = ['a "word"', "two\nlines", "1,2", "plain", "\n\n", '"']
+            writer.writerow([n, " ".join(draw.choice(words, draw.integers(0, 40))), n / 7 if n % 5 else ""])
+    return str(path)
+
+
+@pytest.mark.parametrize("size", [700, 5_000, 1 << 26])
+def test_several_workers_parse_one_file_in_pieces(
+    tmp_path: Path, two_workers: Any, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("daskrado.lake.pieces.PIECE_BYTES", size)
+    source = quoted_table(tmp_path / "t.csv", 300)
+    alone = ingest([source], str(tmp_path / "alone"))
+    several = ingest([source], str(tmp_path / "several"), client=two_workers)
+    assert several["columns"] == alone["columns"] == {"n": "int64", "text": "string", "x": "double"}
+    assert several["rows"] == 300
+    assert len(several["files"]) > 3 or size == 1 << 26
+    assert pq.read_table(tmp_path / "several").equals(pq.read_table(tmp_path / "alone"))
+    appended = ingest([source], str(tmp_path / "several"), client=two_workers, append=True)
+    assert appended["rows"] == 600
+
+
+def test_an_odd_quote_is_read_in_one_piece(tmp_path: Path, two_workers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("daskrado.lake.pieces.PIECE_BYTES", 100)
+    (tmp_path / "t.csv").write_text("height,n\n" + "".join(f"5 ft 11 {chr(34) * (n == 7)},{n}\n" for n in range(60)))
+    alone = ingest([str(tmp_path / "t.csv")], str(tmp_path / "alone"))
+    several = ingest([str(tmp_path / "t.csv")], str(tmp_path / "several"), client=two_workers)
+    assert several["rows"] == alone["rows"] == 60
+    assert len(several["files"]) == 1
+
+
+def test_a_bad_line_is_named_whoever_parses_it(
+    tmp_path: Path, two_workers: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("daskrado.lake.pieces.PIECE_BYTES", 100)
+    (tmp_path / "t.csv").write_text("a,b\n" + "".join("1,2\n" if n != 150 else "1,2,3\n" for n in range(200)))
+    with pytest.raises(DataError, match=r"t\.csv: line .* has 3 fields, expected 2"):
+        ingest([str(tmp_path / "t.csv")], str(tmp_path / "lake"), client=two_workers)
+    assert not (tmp_path / "lake").exists()
+
+
+def test_a_newline_in_quotes_may_fall_on_the_end_of_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = quoted_table(tmp_path / "t.csv", 300)
+    whole = ingest([source], str(tmp_path / "whole"))
+    for size in (997, 1024, 2048):
+        monkeypatch.setattr("daskrado.lake.text_tables._BLOCK_BYTES", size)
+        assert ingest([source], str(tmp_path / f"at{size}"))["rows"] == whole["rows"]
+        assert pq.read_table(tmp_path / f"at{size}").equals(pq.read_table(tmp_path / "whole"))

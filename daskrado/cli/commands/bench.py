@@ -60,6 +60,14 @@ def erm(*, rows: Rows = 2_000_000, features: Count = 30, as_json: AsJson = False
 
 
 @command(bench)
+def ingest(*, rows: Rows = 5_000_000, features: Count = 28, as_json: AsJson = False) -> Lines:
+    """CSV to Parquet by two workers and by one, against two bare parsing processes and one."""
+    from daskrado.cli.bench.ingest import ingest_figures
+
+    return _shown(ingest_figures(rows, features), as_json)
+
+
+@command(bench)
 def teachers(
     *,
     rows: Rows = 2_000_000,

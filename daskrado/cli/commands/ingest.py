@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from daskrado.cli.commands.shared import progress_bar
-from daskrado.cli.commands.signature import Lines, command
+from daskrado.cli.commands.signature import Lines, OnCluster, command
 
 
 @command()
@@ -30,15 +30,17 @@ def ingest(
     group_rows: Annotated[int | None, "Rows in a row group; by default about 32 MB in memory."] = None,
     file_rows: Annotated[int | None, "Rows in a file; by default 8 row groups."] = None,
     append: Annotated[bool, "Add the rows to the lake, at once or not at all; new columns are null before."] = False,
+    cluster: OnCluster,
     overwrite: Annotated[bool, "Replace the lake if it exists."] = False,
 ) -> Lines:
     """Turn CSV (plain, .gz, .bz2, .zst or in a .zip) and ARFF files into one Parquet lake with typed columns.
 
     The lake appears whole or not at all, with a manifest (_manifest.json) in it.
     """
+    from daskrado.cluster import ClusterConfig, connect
     from daskrado.lake.files import shown
     from daskrado.lake.ingest import Layout, ingest
-    from daskrado.lake.text_tables import TextFormat
+    from daskrado.lake.text_tables import TextFormat, file_size
 
     form = TextFormat(
         kind=format,
@@ -51,9 +53,17 @@ def ingest(
         member=member,
     )
     layout = Layout(by=by, group_rows=group_rows, file_rows=file_rows, text=text, drop=drop)
-    with progress_bar("ingest") as progress:
+    size = sum(map(file_size, sources))
+    with connect(cluster or ClusterConfig(), size) as client, progress_bar("ingest") as progress:
         manifest = ingest(
-            sources, out, form=form, layout=layout, overwrite=overwrite, append=append, progress=progress
+            sources,
+            out,
+            form=form,
+            layout=layout,
+            overwrite=overwrite,
+            append=append,
+            client=client,
+            progress=progress,
         )
     columns = ", ".join(f"{name} {kind}" for name, kind in list(manifest["columns"].items())[:12])
     more = f" and {len(manifest['columns']) - 12} more" if len(manifest["columns"]) > 12 else ""
