@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from daskrado.cli.bench.memory import memory_figures
+from daskrado.cli.bench.growth import memory_figures
 from daskrado.errors import UsageError
 
 pytestmark = pytest.mark.slow

@@ -5,7 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from daskrado.cli.bench.teachers import teachers_figures
+from daskrado.cli.bench.growth import teachers_figures
 from daskrado.cli.main import cli
 from daskrado.errors import UsageError
 from daskrado.lake import ensemble

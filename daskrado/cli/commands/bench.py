@@ -32,7 +32,7 @@ def memory(
     as_json: AsJson = False,
 ) -> Lines:
     """Peak memory of a worker for lakes of 1, 5 and 20 times the rows."""
-    from daskrado.cli.bench.memory import memory_figures
+    from daskrado.cli.bench.growth import memory_figures
 
     return _shown(memory_figures(rows, features, workers=workers, memory_limit=memory_limit), as_json)
 
@@ -46,7 +46,7 @@ def boost(
     as_json: AsJson = False,
 ) -> Lines:
     """RadoBoost against the same rounds in naive NumPy."""
-    from daskrado.cli.bench.rados import boost_figures
+    from daskrado.cli.bench.peers import boost_figures
 
     return _shown(boost_figures(rounds, rados, features), as_json)
 
@@ -54,7 +54,7 @@ def boost(
 @command(bench)
 def erm(*, rows: Rows = 2_000_000, features: Count = 30, as_json: AsJson = False) -> Lines:
     """A logistic fit from Parquet to gradient 1e-8 against scikit-learn on the same rows in memory."""
-    from daskrado.cli.bench.erm import erm_figures
+    from daskrado.cli.bench.peers import erm_figures
 
     return _shown(erm_figures(rows, features), as_json)
 
@@ -78,7 +78,7 @@ def teachers(
     as_json: AsJson = False,
 ) -> Lines:
     """Train teachers on a quarter of the rows and on all of them: seconds, and memory of a worker."""
-    from daskrado.cli.bench.teachers import teachers_figures
+    from daskrado.cli.bench.growth import teachers_figures
 
     return _shown(teachers_figures(rows, features, teachers, learner=learner, workers=workers), as_json)
 
