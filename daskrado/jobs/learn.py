@@ -27,7 +27,8 @@ from daskrado.privacy.release import Release, release_without_privacy
 from daskrado.privacy.statement import PrivacyStatement
 from daskrado.registry import one_of
 from daskrado.statistics.base import Headline, Statistic, Summary
-from daskrado.table.lattice import Lattice
+from daskrado.statistics.slopes import SECRET_ROW_BITS
+from daskrado.table.lattice import MOST_ROWS, Lattice
 
 
 def _width(info: ValidationInfo) -> dict[str, Any]:
@@ -151,9 +152,15 @@ class LearnJob(PrivateJob):
     @cached_property
     def lattice(self) -> Lattice:
         """The grid of the rows."""
-        source = self.learner if isinstance(self.learner, IterativeLearner) else self.chosen_statistic
-        assert source is not None
-        return Lattice(self.domain.norm_bound, self.lattice_bits or source.default_bits)
+        return Lattice(self.domain.norm_bound, self.lattice_bits or self._default_bits())
+
+    def _default_bits(self) -> int:
+        """The grid where none is given: coarser where sums must have room for any secret number of rows."""
+        if isinstance(self.learner, IterativeLearner):
+            bits = self.learner.default_bits
+            return bits if self.rows_public else min(bits, SECRET_ROW_BITS)
+        assert self.chosen_statistic is not None
+        return self.chosen_statistic.default_bits if self.rows_public else self.chosen_statistic.bits_for(MOST_ROWS)
 
     @cached_property
     def facts(self) -> PublicFacts:
@@ -233,7 +240,8 @@ class LearnJob(PrivateJob):
         if statistic is not None:
             if self.private and getattr(statistic, "seed", None) is not None:
                 check_signatures(lake, self.domain)
-            self.lattice.guard(lake.rows * sites, statistic.largest_per_row(self.lattice))
+            rows = lake.rows * sites if self.rows_public else None
+            self.lattice.guard(rows, statistic.largest_per_row(self.lattice))
         elif self.private and cast(IterativeLearner, self.learner).seeded and not self.by_record:
             check_places(
                 lake, "tuning deals rows out", "protect under add_remove with an id column, or tune on a public_lake"

@@ -121,6 +121,7 @@ class RadosJob(Job):
         lake = open_lake(self.lake, self.domain, ids=by_record, strict=not self.protects)
         for plan in plans:
             plan.statistic.check_rows(lake.rows)
+            plan.lattice.guard(lake.rows if self.rows_public else None, plan.statistic.largest_per_row(plan.lattice))
         if not self.accept_no_privacy:
             refuse_recoverable(plans, lake.rows)
         if any(plan.charge is not None and plan.item.public_seed is not None for plan in plans):

@@ -105,12 +105,20 @@ class Run:
             client=self.client,
             progress=self.progress,
             strict=not self.job.protects,
+            secret_rows=not self.job.rows_public,
         )
 
     def passes(self, lattice: Lattice, **seeds: Any) -> contextlib.AbstractContextManager[Passes]:
         """Repeated sums over the lake; ``seeds`` are the keywords of ``open_passes`` on seeds and places."""
-        strict = not self.job.protects
-        return open_passes(self.lake, self.job.domain, lattice, client=self.client, strict=strict, **seeds)
+        return open_passes(
+            self.lake,
+            self.job.domain,
+            lattice,
+            client=self.client,
+            strict=not self.job.protects,
+            secret_rows=not self.job.rows_public,
+            **seeds,
+        )
 
     def release(self, role: str, mechanism: Mechanism, gather: Callable[[], Summary]) -> Release:
         """Collect a statistic, spend the grant of a role and add noise, once; or the release that was kept."""

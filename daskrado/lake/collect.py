@@ -59,6 +59,7 @@ def collect(
     client: Client | None = None,
     progress: Progress | None = None,
     strict: bool = False,
+    secret_rows: bool = False,
 ) -> Summary:
     """Sum a statistic over a lake, exactly.
 
@@ -76,6 +77,7 @@ def collect(
         client=client,
         memory=0,
         strict=strict,
+        secret_rows=secret_rows,
     ) as passes:
         return passes.sum(statistic, progress=progress)
 
@@ -83,8 +85,11 @@ def collect(
 class Passes:
     """Sums over one lake, one after another; see :func:`open_passes`."""
 
-    def __init__(self, lake: Lake, job: Job, key: SignatureKey, store: RowStore, client: Client | None) -> None:
+    def __init__(
+        self, lake: Lake, job: Job, key: SignatureKey, store: RowStore, client: Client | None, secret_rows: bool
+    ) -> None:
         self.lake = lake
+        self._rows = None if secret_rows else lake.rows  # what a grid may be judged by
         self.lattice = job.lattice
         self.domain = job.domain
         self.done = 0
@@ -96,7 +101,7 @@ class Passes:
     def sum(self, statistic: Additive, *, share: Share | None = None, progress: Progress | None = None) -> Summary:
         """One pass: sum a statistic over the lake, or over one share of its rows."""
         if isinstance(statistic, Statistic):
-            self.lattice.guard(self.lake.rows, statistic.largest_per_row(self.lattice))
+            self.lattice.guard(self._rows, statistic.largest_per_row(self.lattice))
         statistic.check_rows(self.lake.rows)
         if statistic.noises_rows and self._key.public:
             raise UsageError(f"statistic {statistic.name} draws noise on rows: its key must be secret, drop the seed")
@@ -141,6 +146,7 @@ def open_passes(
     client: Client | None = None,
     memory: int | None = None,
     strict: bool = False,
+    secret_rows: bool = False,
 ) -> Iterator[Passes]:
     """Repeated sums over one lake. Encoded partitions stay in memory where they fit and are read again where not.
 
@@ -148,6 +154,7 @@ def open_passes(
     machine has left. Rows are kept beside Dask's own data, so that they are never spilled to disk.
     ``by_record`` gives rows their seeds by record id; by default wherever the Domain has one.
     ``placed`` tells rows their place in the lake. ``strict`` refuses unusable rows, which else count as nothing.
+    ``secret_rows``: nothing that is said or refused may depend on the number of rows.
     """
     statistic = _Nothing(domain.width)
     records = seeded and domain.id is not None if by_record is None else by_record
@@ -168,10 +175,10 @@ def open_passes(
     client = None if lake.in_memory else client
     store = RowStore(_memory(client) if memory is None else memory)
     if client is None:
-        yield Passes(lake, job, secret, store, None)
+        yield Passes(lake, job, secret, store, None, secret_rows)
     else:
         with _key_on_workers(client, job.ticket, secret.key_bytes(), store):
-            yield Passes(lake, job, secret, store, client)
+            yield Passes(lake, job, secret, store, client, secret_rows)
 
 
 class _Nothing(Additive):

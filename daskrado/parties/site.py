@@ -209,7 +209,17 @@ def _vector(
     with connect(job.cluster, lake.size) as client:
 
         def gather() -> Summary:
-            return collect(job.summed, lake, job.domain, job.lattice, key=job.key, client=client, progress=progress)
+            return collect(
+                job.summed,
+                lake,
+                job.domain,
+                job.lattice,
+                key=job.key,
+                client=client,
+                progress=progress,
+                strict=not job.protects,
+                secret_rows=not job.rows_public,
+            )
 
         if plan.mechanism is None:
             yield gather().vector, False

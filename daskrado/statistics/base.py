@@ -15,7 +15,7 @@ from daskrado.errors import UsageError
 from daskrado.privacy.relations import Relation, Sensitivity
 from daskrado.table.compact_encoding import CompactTable
 from daskrado.table.domain import Scalar
-from daskrado.table.lattice import Lattice
+from daskrado.table.lattice import INT64_ROOM, LEAST_BITS, Lattice
 from daskrado.table.products import Features, dense, take
 
 IntVector = NDArray[np.int64]
@@ -89,15 +89,17 @@ class Groups:
 class Block:
     """A named part of a statistic's vector.
 
-    One integer step of the block is worth ``(norm_bound * 2**-bits)**power`` in the units of the features. In the
-    normalised joint vector, on which sensitivity is stated, it is worth ``weight * 2**(-bits * power)``: a weight
-    below 1 buys the other blocks less noise at the price of more on this one.
+    One integer step of the block is worth ``2**-fine (norm_bound * 2**-bits)**power`` in the units of the features.
+    In the normalised joint vector, on which sensitivity is stated, it is worth ``weight 2**(-fine - bits * power)``.
+    A weight below 1 buys the other blocks less noise at the price of more on this one. ``fine`` is the number of bits
+    by which sums are shifted, so that noise is drawn on a finer grid than that of the rows.
     """
 
     name: str
     shape: tuple[int, ...]
     power: int = 1
     weight: float = 1.0
+    fine: int = 0
 
     @property
     def size(self) -> int:
@@ -106,11 +108,11 @@ class Block:
 
     def step(self, lattice: Lattice) -> float:
         """Worth of one integer step in the units of the features."""
-        return lattice.step**self.power
+        return math.ldexp(lattice.step**self.power, -self.fine)
 
     def normalised_step(self, lattice: Lattice) -> float:
         """Worth of one integer step in the normalised joint vector."""
-        return self.weight * math.ldexp(1.0, -lattice.bits * self.power)
+        return self.weight * math.ldexp(1.0, -lattice.bits * self.power - self.fine)
 
 
 @dataclass(frozen=True)
@@ -192,6 +194,13 @@ class Statistic(Additive):
     @abstractmethod
     def largest_per_row(self, lattice: Lattice) -> int:
         """The most that one row can add to any single entry, for the overflow guard."""
+
+    def bits_for(self, rows: int) -> int:
+        """The finest grid, up to ``default_bits``, on which sums over so many rows fit in 64 bits: a public rule."""
+        bits = self.default_bits
+        while bits > LEAST_BITS and rows * self.largest_per_row(Lattice(1.0, bits)) > INT64_ROOM:
+            bits -= 1
+        return bits
 
     @property
     def size(self) -> int:

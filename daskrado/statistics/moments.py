@@ -13,10 +13,12 @@ from daskrado.statistics.base import Block, IntVector, Rows, Statistic
 from daskrado.table.lattice import Lattice
 from daskrado.table.products import outer, sums
 
+FINE = 5  # bits: on 11-bit rows, noise on the mean is drawn on a 16-bit grid, where it counts as normal
+
 
 @dataclass(frozen=True)
 class Moments(Statistic):
-    """``mean`` M = sum of y_i x_i and ``second`` = upper triangle of S = sum of x_i x_i'.
+    """``mean`` M = sum of y_i x_i, shifted by FINE bits, and ``second`` = upper triangle of S = sum of x_i x_i'.
 
     Sensitivity
         For rows of norm at most 1: add/remove moves M by 1 and the triangle of S by at most the Frobenius norm 1,
@@ -32,21 +34,24 @@ class Moments(Statistic):
     >>> moments = Moments(2)
     >>> rows = Rows(np.array([[1.0, 2.0], [3.0, -1.0]]), np.array([1, -1], dtype=np.int8))
     >>> {name: part.tolist() for name, part in moments.split(moments.partial(rows)).items()}
-    {'mean': [-2, 3], 'second': [10, -1, 5]}
+    {'mean': [-64, 96], 'second': [10, -1, 5]}
     """
 
     name: ClassVar[str] = "moments"
     compact: ClassVar[bool] = True
-    default_bits: ClassVar[int] = 16  # products take twice the bits: room for 2**30 rows in int64
+    default_bits: ClassVar[int] = 16  # products take twice the bits: room for 2**30 rows; 11 have room for 2**40
 
     @property
     def blocks(self) -> tuple[Block, ...]:
         """The mean operator, then the upper triangle of the second moments, row by row."""
-        return (Block("mean", (self.width,)), Block("second", (self.width * (self.width + 1) // 2,), power=2))
+        return (
+            Block("mean", (self.width,), fine=FINE),
+            Block("second", (self.width * (self.width + 1) // 2,), power=2),
+        )
 
     def partial(self, rows: Rows) -> IntVector:
         """Exact sums of one block."""
-        edges = sums(rows.features, rows.y.astype(np.int64))
+        edges = sums(rows.features, rows.y.astype(np.int64)) << FINE
         return np.concatenate([edges, outer(rows.features)[np.triu_indices(self.width)]])
 
     def sensitivity(self, relation: Relation) -> Sensitivity:
@@ -64,8 +69,8 @@ class Moments(Statistic):
                 return Sensitivity(2 + math.sqrt(d - 1), 2.0)
 
     def largest_per_row(self, lattice: Lattice) -> int:
-        """A squared coordinate of one row."""
-        return 1 << (2 * lattice.bits)
+        """A squared coordinate of one row, or a shifted one."""
+        return 1 << (lattice.bits + max(lattice.bits, FINE))
 
 
 def symmetric(triangle: np.ndarray, width: int) -> np.ndarray:

@@ -13,19 +13,22 @@ from daskrado.errors import UsageError
 from daskrado.losses.margin import Loss
 from daskrado.privacy.relations import Relation, Sensitivity
 from daskrado.statistics.base import Block, IntVector, Rows, Statistic
-from daskrado.table.lattice import Lattice
+from daskrado.table.lattice import INT64_ROOM, MOST_ROWS, Lattice
 from daskrado.table.products import dots, sums
 
-SLOPE_BITS = 16
+SLOPE_BITS = 16  # of the grid of slopes, or fewer where sums need room for more rows
+LEAST_SLOPE_BITS = 8
+SECRET_ROW_BITS = 12  # of the grid of rows where their number is secret: it leaves slopes 10 bits for 2^40 rows
 _MARGIN_BITS = 53
 
 
 @dataclass(frozen=True, repr=False)
 class SlopeSum(Statistic):
-    """Sum over rows of q(slope(y u.x)) y x, with x in the unit ball, u public and q truncation to a 2^-16 grid.
+    """Sum over rows of q(slope(y u.x)) y x, with x in the unit ball, u public and q truncation to a grid.
 
-    Every number is exact: rows are integers of ``bits`` bits, ``weights`` are integers in steps of 2^-``weight_bits``
-    so small in norm that margins are whole numbers below 2^53, and slopes are integers of 16 bits. So any
+    Every number is exact: rows are integers of ``row_bits`` bits, ``weights`` are integers in steps of
+    2^-``weight_bits`` so small in norm that margins are whole numbers below 2^53, and slopes are integers of
+    ``slope_bits`` bits. So any
     partitioning and any order of summation give the same bits, and the sensitivity holds after rounding.
 
     Sensitivity
@@ -39,6 +42,7 @@ class SlopeSum(Statistic):
     weights: tuple[int, ...]
     weight_bits: int
     row_bits: int
+    slope_bits: int = SLOPE_BITS
 
     name: ClassVar[str] = "slopes"
     compact: ClassVar[bool] = True
@@ -47,25 +51,26 @@ class SlopeSum(Statistic):
         return f"<SlopeSum of {self.width} weights>"
 
     @classmethod
-    def at(cls, weights: NDArray[np.float64], loss: Loss, lattice: Lattice) -> SlopeSum:
+    def at(cls, weights: NDArray[np.float64], loss: Loss, lattice: Lattice, slope_bits: int = SLOPE_BITS) -> SlopeSum:
         """At public weights for unit rows, rounded to the finest grid on which margins are exact."""
         if loss.lipschitz is None:
             raise UsageError(f"loss {loss.name} has no bound on its slope, which the noisy gradient needs")
         length = float(np.linalg.norm(weights))
         bits = min(40, _MARGIN_BITS - 2 - lattice.bits - math.ceil(math.log2(length + 1.0)))
-        return cls(len(weights), loss, tuple(int(v) for v in np.rint(np.ldexp(weights, bits))), bits, lattice.bits)
+        whole = tuple(int(v) for v in np.rint(np.ldexp(weights, bits)))
+        return cls(len(weights), loss, whole, bits, lattice.bits, slope_bits)
 
     @property
     def blocks(self) -> tuple[Block, ...]:
-        """One block; an integer step is worth 2^-(bits + 16)."""
-        return (Block("gradient", (self.width,), weight=math.ldexp(1.0, -SLOPE_BITS)),)
+        """One block; an integer step is worth 2^-(row_bits + slope_bits)."""
+        return (Block("gradient", (self.width,), weight=math.ldexp(1.0, -self.slope_bits)),)
 
     def partial(self, rows: Rows) -> IntVector:
         """Exact: each margin is a whole number below 2^53, and slopes are summed in int64."""
         margins = rows.y * dots(rows.features, np.array(self.weights, dtype=np.float64))
         assert self.loss.lipschitz is not None
         slopes = self.loss.slope(margins * math.ldexp(1.0, -self.weight_bits - self.row_bits))
-        steps = np.trunc(slopes * (math.ldexp(1.0, SLOPE_BITS) / self.loss.lipschitz)).astype(np.int64)
+        steps = np.trunc(slopes * (math.ldexp(1.0, self.slope_bits) / self.loss.lipschitz)).astype(np.int64)
         return sums(rows.features, steps * rows.y)
 
     def sensitivity(self, relation: Relation) -> Sensitivity:
@@ -77,4 +82,21 @@ class SlopeSum(Statistic):
 
     def largest_per_row(self, lattice: Lattice) -> int:
         """One coordinate of one row times the largest slope."""
-        return 1 << (lattice.bits + SLOPE_BITS)
+        return 1 << (lattice.bits + self.slope_bits)
+
+
+def slope_bits_for(lattice: Lattice, *, rows_public: bool) -> int:
+    """The grid of slopes: as fine as leaves sums of 2^40 rows room where the number of rows is secret.
+
+    A sum of gradients then has a grid of 2^-22, or of 2^-(16 + bits) on a lattice of fewer than 6 bits: never coarser
+    than 2^-20, for which the noise is calibrated.
+    """
+    if rows_public:
+        return SLOPE_BITS
+    found = min(SLOPE_BITS, (INT64_ROOM // MOST_ROWS).bit_length() - 1 - lattice.bits)
+    if found < LEAST_SLOPE_BITS:
+        raise UsageError(
+            f"lattice_bits must be at most {lattice.bits + found - LEAST_SLOPE_BITS} for gradients under a relation "
+            f"that keeps the number of rows secret, got {lattice.bits}"
+        )
+    return found

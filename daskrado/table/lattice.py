@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from daskrado.errors import UsageError
 
 INT64_ROOM = 2**62  # half of int64: the other half is left to noise
+MOST_ROWS = 2**40  # of a lake whose number of rows is secret: its grid has room for them all, whatever it holds
 
 LEAST_BITS = 4
 
@@ -58,12 +59,18 @@ class Lattice:
             rows[:, feature] *= scale
         return np.trunc(rows, out=rows)
 
-    def guard(self, rows: int, largest_per_row: int) -> None:
-        """Refuse before summing if ``rows`` contributions could leave int64."""
-        if rows * largest_per_row > INT64_ROOM:
-            raise UsageError(
-                f"the lake has too many rows for exact 64-bit sums on a 2^-{self.bits} grid: lower lattice_bits"
+    def guard(self, rows: int | None, largest_per_row: int) -> None:
+        """Refuse before summing if ``rows`` contributions could leave int64; None where their number is secret.
+
+        Then the grid is judged by MOST_ROWS: a refusal that depended on the rows would tell their number.
+        """
+        if (rows or MOST_ROWS) * largest_per_row > INT64_ROOM:
+            many = (
+                "a secret number of rows needs room for 2^40 of them"
+                if rows is None
+                else "the lake has too many rows"
             )
+            raise UsageError(f"{many} for exact 64-bit sums on a 2^-{self.bits} grid: lower lattice_bits")
 
 
 def clip_rows(rows: NDArray[np.float64], norm_bound: float) -> NDArray[np.float64]:

@@ -206,18 +206,21 @@ def seen(hospital: Path, keys: dict[str, Any], lake: str, folder: Path) -> dict[
     path = hospital / "job.yaml"
     path.write_text(yaml.safe_dump(common | keys))
     seeded_noise.reseed()
-    done = CliRunner().invoke(cli, ["run", str(path), "--out", str(folder / "out")], catch_exceptions=False)
+    done = CliRunner().invoke(cli, ["run", str(path), "--out", str(folder / "out")])
     files = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
     manifest = folder / "out" / "manifest.json"
     return {
         "code": done.exit_code,
+        "error": str(done.exception or "").replace(str(folder), ""),
         "said": [without_numbers(line) for line in done.output.replace(str(folder), "").splitlines()],
         "files": files,
         "manifest": paths(json.loads(manifest.read_text())) if manifest.exists() else done.output,
         "ledger": [
             (str(entry.state), str(entry.relation), str(entry.event))
             for entry in Ledger.open(folder / "ledger.sqlite").entries("ward")
-        ],
+        ]
+        if (folder / "ledger.sqlite").exists()
+        else [],
     }
 
 
@@ -231,3 +234,30 @@ def test_a_row_that_cannot_be_used_shows_nowhere(
     assert good["code"] == 0, good["said"]
     for name in UNUSABLE:
         assert seen(hospital, PRIVATE[kind], name, tmp_path / name) == good, name
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {
+            "kind": "learn",
+            "protect": PATIENT,
+            "budget": BOTH,
+            "lattice_bits": 26,
+        },  # 2^62 / 2^52 is room for 1,024 rows
+        {**PRIVATE["teachers"], "teachers": {"count": 512, "learner": {"kind": "moments"}}},
+    ],
+    ids=["overflow guard", "teachers"],
+)
+def test_a_secret_number_of_rows_decides_nothing(
+    keys: dict[str, Any], hospital: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The attack: 1,024 and 1,025 rows (or 1,024 and 1,023) were told apart by a free refusal."""
+    monkeypatch.setattr(Figure, "savefig", lambda self, to, **_: to.write("<svg></svg>"))
+    frame = usable(hospital)
+    found = []
+    for rows in (1023, 1024, 1025):
+        save(frame.iloc[:rows], tmp_path / f"lake{rows}")
+        found.append(seen(hospital, keys, str(tmp_path / f"lake{rows}"), tmp_path / str(rows)))
+    for what in ("code", "error", "said", "files", "ledger"):
+        assert found[0][what] == found[1][what] == found[2][what]

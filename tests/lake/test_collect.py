@@ -26,6 +26,7 @@ from daskrado.lake.scan import open_lake
 from daskrado.lake.seeds import SignatureKey
 from daskrado.losses.margin import Logistic
 from daskrado.statistics import BalancedRados, HadamardRados, MeanOperator, Moments, Statistic, UniformRados
+from daskrado.statistics.moments import FINE
 from daskrado.statistics.risk import RiskSum
 from daskrado.table.domain import Domain
 from daskrado.table.lattice import Lattice
@@ -229,7 +230,9 @@ def test_the_sums_are_those_of_plain_python(clinic: Clinic) -> None:
                     for j in range(i, domain.width):
                         second[i][j] += a * whole[j]
     got = collect(Moments(domain.width), lake, domain, lattice).vector.tolist()
-    assert got == mean + [second[i][j] for i in range(domain.width) for j in range(i, domain.width)]
+    assert got == [m << FINE for m in mean] + [
+        second[i][j] for i in range(domain.width) for j in range(i, domain.width)
+    ]
 
 
 def test_secret_keys_differ_and_public_seeds_repeat(clinic: Clinic) -> None:

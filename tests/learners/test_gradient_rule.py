@@ -34,7 +34,7 @@ RELATIONS = (Relation.ADD_REMOVE, Relation.REPLACE_ONE)
 
 
 def facts(epsilon: float, relation: Relation = Relation.ADD_REMOVE) -> PublicFacts:
-    return PublicFacts(40_000, 100, 1.0, relation, epsilon, 1e-6)
+    return PublicFacts(40_000, 100, 1.0, relation, epsilon, 1e-6, lattice_bits=20 if relation.rows_public else 12)
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
@@ -84,7 +84,9 @@ def test_steps_are_stable_at_the_largest_curvature(loss: Loss, epsilon: float) -
 @pytest.mark.parametrize("loss", [Huber(0.5), Logistic()], ids=lambda loss: loss.name)
 def test_momentum_remembers_at_most_half_of_the_longest_run(loss: Loss) -> None:
     """Ten million rows leave so little noise that the rule would descend for ever: 1 / (1 - m) stays below T / 2."""
-    plan = PrivateGradient(loss).schedule(PublicFacts(10_000_000, 30, 1.0, Relation.ADD_REMOVE, 1.0, 1e-6))
+    plan = PrivateGradient(loss).schedule(
+        PublicFacts(10_000_000, 30, 1.0, Relation.ADD_REMOVE, 1.0, 1e-6, lattice_bits=12)
+    )
     assert plan.count == MAX_STEPS
     assert 1 / (1 - plan.momentum) == pytest.approx(MAX_STEPS / 2, rel=0.01)
     assert plan.rate * plan.count * (loss.smoothness or 1.0) == pytest.approx(MAX_STEPS**2)
@@ -163,7 +165,7 @@ def test_a_step_is_smoothed_after_its_noise(monkeypatch: pytest.MonkeyPatch) -> 
     lake = open_lake(pd.DataFrame(columns | {"d": draw.random(50), "label": draw.integers(0, 2, 50)}), domain)
     noise = draw.integers(-(2**40), 2**40, domain.width)
     monkeypatch.setattr(gradient, "discrete_gaussian", lambda vector, _scale: vector + noise)
-    known = PublicFacts(50, domain.width, 1.0, Relation.ADD_REMOVE, 1.0, 1e-6)
+    known = PublicFacts(50, domain.width, 1.0, Relation.ADD_REMOVE, 1.0, 1e-6, lattice_bits=12)
     with open_passes(lake, domain, Lattice(1.0)) as passes:
         plain, smooth = (
             PrivateGradient(steps=1, rate=1.0, smooth=smooth).learn(Session(passes, lambda: None), known).weights
@@ -197,7 +199,7 @@ def test_the_deviation_that_bins_are_held_against_is_that_of_the_noise(
     label = {"column": "label", "positive": 1, "negative": 0}
     domain = Domain.model_validate({"label": label, "norm_bound": 1.0, "intercept": 0, "columns": columns})
     lake = open_lake(pd.DataFrame({"a": [0.2] * 30 + [0.7] * 30, "label": [0, 1, 1] * 20}), domain)
-    known = PublicFacts(60, domain.width, 1.0, Relation.ADD_REMOVE, epsilon, 1e-6)
+    known = PublicFacts(60, domain.width, 1.0, Relation.ADD_REMOVE, epsilon, 1e-6, lattice_bits=12)
     seen: list[tuple[Any, float]] = []
 
     def standing(*_: Any, **__: Any) -> Any:
@@ -239,7 +241,7 @@ def test_a_category_that_is_never_seen_gathers_no_more_noise_than_good_norm_allo
     domain, draw = binned(), np.random.default_rng(3)
     columns = {"a": draw.uniform(0, 10, 4000), "b": draw.choice(["x", "y"], 4000), "c": draw.uniform(0, 10, 4000)}
     frame = pd.DataFrame(columns | {"d": draw.random(4000), "label": draw.integers(0, 2, 4000)})
-    known = PublicFacts(4000, domain.width, 1.0, Relation.ADD_REMOVE, 3.0, 1e-6)
+    known = PublicFacts(4000, domain.width, 1.0, Relation.ADD_REMOVE, 3.0, 1e-6, lattice_bits=12)
     learner = PrivateGradient()
     assert learner.schedule(known).growth > 3
     unseen = [domain.feature_names.index(name) for name in ("b=z", "b=other")]

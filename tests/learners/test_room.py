@@ -32,7 +32,7 @@ DOMAIN = Domain.model_validate(
         "columns": {"x": {"kind": "numeric", "lower": -1, "upper": 1}},
     }
 )
-SCARCE = PublicFacts(10**8, 3, 1.0, Relation.ADD_REMOVE, 0.001, 1e-9)  # noise of some 10^5 rows on each sum
+SCARCE = PublicFacts(10**7, 3, 1.0, Relation.REPLACE_ONE, 0.001, 1e-9)  # noise of some 10^5 rows on each sum
 
 
 def lake() -> pd.DataFrame:
@@ -47,9 +47,9 @@ def planned(learner: dict[str, Any], *, epsilon: float = 2.0, **more: Any) -> Le
         "domain": DOMAIN,
         "output": ".",
         "learner": learner,
-        "protect": {"relation": "add_remove", "unit": "one record"},
+        "protect": {"relation": "replace_one", "unit": "one record"},
         "budget": {"epsilon": epsilon, "delta": 1e-9},
-        "rows": 10**8,
+        "rows": 10**7,
     }
     job = parse(LearnJob, content | more, "pipeline")
     job.charges()
@@ -72,7 +72,11 @@ def test_a_plan_refuses_the_fine_lattice_that_a_run_would(own_ledger: Any) -> No
     with pytest.raises(UsageError, match=r"lower lattice_bits \(now 26\)"):
         planned({"kind": "gradient"}, epsilon=0.02, lattice_bits=26)
     with pytest.raises(UsageError, match="too many rows"):
-        PrivateGradient().guarantee(replace(SCARCE, relation=Relation.REPLACE_ONE, epsilon=1.0))
+        PrivateGradient().guarantee(replace(SCARCE, rows=10**8, epsilon=1.0))
+    secret = {"protect": {"relation": "add_remove", "unit": "one record"}}
+    assert planned({"kind": "gradient"}, **secret).lattice.bits == 12
+    with pytest.raises(UsageError, match="lattice_bits must be at most 14 for gradients under a relation"):
+        planned({"kind": "gradient"}, lattice_bits=15, **secret)
     assert not own_ledger.exists() or not Ledger.open(own_ledger).entries()
 
 

@@ -199,7 +199,9 @@ def test_the_gap_of_shares_adds_up_both_steps_over_all_entries() -> None:
 
 def facts(**changes: Any) -> PublicFacts:
     known = {"rows": 50_000, "width": 20, "norm_bound": 1.0, "epsilon": 1.0, "delta": 1e-6}
-    return PublicFacts(**{**known, "relation": Relation.ADD_REMOVE, "rows_per_unit": 1, **changes})
+    return PublicFacts(
+        **{**known, "relation": Relation.ADD_REMOVE, "rows_per_unit": 1, "lattice_bits": 12, **changes}
+    )
 
 
 def test_noise_of_the_gradient_grows_with_the_rows_of_a_unit() -> None:

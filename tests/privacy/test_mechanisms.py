@@ -20,6 +20,7 @@ from daskrado.privacy.shares import GaussianShares
 from daskrado.privacy.statement import PrivacyStatement
 from daskrado.statistics import HadamardRados, MeanOperator, Moments, Summary
 from daskrado.statistics.label_means import LabelMeans
+from daskrado.statistics.moments import FINE
 from daskrado.table.lattice import Lattice
 
 LATTICE = Lattice(3.0, 12)
@@ -153,7 +154,9 @@ def test_gaussian_joint_blocks_cost_what_the_event_says() -> None:
     second = (np.outer(x, x) - np.outer(other, other))[np.triu_indices(2)]
     mean_scale, second_scale = (chosen.grid_scale(b) for b in statistic.blocks)
     grid = 2.0**LATTICE.bits
-    mu = math.sqrt(((first * grid / mean_scale) ** 2).sum() + ((second * grid**2 / second_scale) ** 2).sum())
+    mu = math.sqrt(
+        ((first * grid * 2**FINE / mean_scale) ** 2).sum() + ((second * grid**2 / second_scale) ** 2).sum()
+    )
     assert isinstance(chosen.event, GaussianEvent)
     assert 0.9 * chosen.event.mu <= mu <= chosen.event.mu * (1 + 1e-12)
 

@@ -27,7 +27,7 @@ from daskrado.privacy.accountant import rounding_gap
 from daskrado.privacy.gaussian_calibration import Calibration, calibrate
 from daskrado.privacy.noise import MAX_SCALE, discrete_gaussian
 from daskrado.privacy.perturbation import PublicFacts
-from daskrado.statistics.slopes import SLOPE_BITS, SlopeSum
+from daskrado.statistics.slopes import SLOPE_BITS, SlopeSum, slope_bits_for
 from daskrado.table.lattice import LEAST_BITS, Lattice
 
 MIN_STEPS, MAX_STEPS = 20, 500
@@ -136,10 +136,9 @@ class PrivateGradient(LossLearner):
         """All steps together, as one Gaussian; noise and, where their number is public, rows must fit the lattice."""
         found = self.calibration(facts)
         check_worthwhile(facts, gaussian=True)
-        lattice = _lattice(facts)
-        _unit(self.schedule(facts), lattice)
-        if facts.relation.rows_public:
-            lattice.guard(facts.rows, 1 << (lattice.bits + SLOPE_BITS))
+        lattice, bits = _lattice(facts), _slope_bits(facts)
+        _unit(self.schedule(facts), lattice, bits)
+        lattice.guard(facts.rows if facts.relation.rows_public else None, 1 << (lattice.bits + bits))
         return Guarantee(found.event, facts.delta, "noisy gradient", found.theorem)
 
     def forecast(self, facts: PublicFacts) -> Iterator[tuple[str, str]]:
@@ -175,13 +174,13 @@ class PrivateGradient(LossLearner):
 
     def learn(self, session: Session, facts: PublicFacts) -> Learned:
         """Descend; the grant is spent before the first draw."""
-        plan, lattice = self.schedule(facts), session.passes.lattice
-        unit = _unit(plan, lattice)
+        plan, lattice, bits = self.schedule(facts), session.passes.lattice, _slope_bits(facts)
+        unit = _unit(plan, lattice, bits)
         follow = follower(session.passes.domain, neighbours=self.smooth, growth=plan.growth)
         u, velocity, gathered, total = (np.zeros(facts.width) for _ in range(4))
         averaged, spread = max(1, plan.count // 2), 0.0
         for step in range(plan.count):
-            slopes = SlopeSum.at(u, plan.loss, lattice)
+            slopes = SlopeSum.at(u, plan.loss, lattice, bits)
             noisy = session.draw(
                 partial(session.passes.sum, slopes, share=session.share),
                 lambda summary: discrete_gaussian(summary.vector, plan.noise / unit),
@@ -212,9 +211,13 @@ def _lattice(facts: PublicFacts) -> Lattice:
     return Lattice(facts.norm_bound, facts.lattice_bits)
 
 
-def _unit(plan: Steps, lattice: Lattice) -> float:
+def _slope_bits(facts: PublicFacts) -> int:
+    return slope_bits_for(_lattice(facts), rows_public=facts.relation.rows_public)
+
+
+def _unit(plan: Steps, lattice: Lattice, slope_bits: int) -> float:
     """What one integer step of a sum of gradients is worth; refused before anything is spent if noise has no room."""
-    unit = math.ldexp(1.0, -lattice.bits - SLOPE_BITS)
+    unit = math.ldexp(1.0, -lattice.bits - slope_bits)
     if plan.noise > MAX_SCALE * unit:
         raise UsageError(
             f"noise of {plan.noise:.3g} rows has no room in 64-bit sums: raise epsilon, or lower lattice_bits "
