@@ -113,10 +113,10 @@ def what_would_work(name: str, terms: Terms, teachers: int, agreement: float) ->
     def fewer(queries: int) -> Terms:
         return replace(terms, queries=queries, refusals=min(terms.refusals, queries))
 
-    if (most := _largest(lambda m: enough(fewer(m)), terms.queries)) is not None:
+    if (most := largest(lambda m: enough(fewer(m)), terms.queries)) is not None:
         instead.append(f"at most {most:,} queries")
     if mechanism.counts_refusals and (
-        (most := _largest(lambda t: enough(replace(terms, refusals=t)), terms.refusals)) is not None
+        (most := largest(lambda t: enough(replace(terms, refusals=t)), terms.refusals)) is not None
     ):
         instead.append(f"at most {most:,} refusals")
     tenths = least(lambda e: e > 0 and enough(replace(terms, epsilon=e / 10)), 500)
@@ -125,7 +125,7 @@ def what_would_work(name: str, terms: Terms, teachers: int, agreement: float) ->
     return ", or ".join(instead)
 
 
-def _largest(good: Callable[[int], bool], most: int) -> int | None:
+def largest(good: Callable[[int], bool], most: int) -> int | None:
     """The largest integer in 1..most that is good, where small ones are; None if 1 is not."""
     bad = least(lambda n: n > 0 and not good(n), most)
     return most if bad is None else (bad - 1 or None)

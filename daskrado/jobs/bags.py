@@ -83,8 +83,7 @@ class BagsJob(LabelLearningJob):
 
     @property
     def loosest(self) -> BagCounts:
-        """Counts have the same sensitivity in every lake."""
-        return BagCounts(self.domain.width, self.groups)
+        return BagCounts(self.domain.width, self.groups)  # of the same sensitivity in every lake
 
     @cached_property
     def given(self) -> dict[Scalar, float] | None:

@@ -196,7 +196,12 @@ def read_reports(folder: Path, *, cluster: ClusterConfig | None = None, progress
         lines = [f"{row[0]:>16} {row[1]:>14} {row[2]:>12} ± {row[3]}" for row in value.table()]
         files = {"estimates.json": value.save}
         return Outcome(value, facts.statement, lines=lines, sections=value.sections, files=files)
-    reports, model, released = _learned(folder, cluster, progress)
+    assert isinstance(facts.reports, RowReports)
+    with connect(cluster or ClusterConfig()) as client:
+        reports, released = facts.reports.moments(facts, folder, client, progress)
+    weights, details = MomentsLearner().fit(released)
+    learner = f"moments of local {facts.reports.kind}"
+    model = LinearModel(facts.domain, weights, facts.statement, learner, details)
     noise = f"The noise on the mean operator has standard deviation {released.noise_std['mean']:.4g}."
     sections = [Section("Noise against signal", text=noise)]
     return Outcome(LocalFindings(reports), model.statement, model, released, sections=lambda: sections)
@@ -221,21 +226,9 @@ def learn_local(
     folder: str | Path, *, cluster: ClusterConfig | None = None, progress: Progress | None = None
 ) -> tuple[LinearModel, Release]:
     """A least-squares model from reports of labels or of edge vectors: post-processing, nothing is charged."""
-    _, model, released = _learned(folder, cluster, progress)
-    return model, released
-
-
-def _learned(
-    folder: str | Path, cluster: ClusterConfig | None, progress: Progress | None
-) -> tuple[int, LinearModel, Release]:
-    """The number of reports, the model, and the moments that it was learned from."""
-    facts = ReportFacts.load(folder)
-    if not isinstance(facts.reports, RowReports):
-        raise UsageError(
-            f"{folder}: reports of {facts.reports.kind} give estimates, not a model; encode labels or edges"
-        )
-    with connect(cluster or ClusterConfig()) as client:
-        reports, released = facts.reports.moments(facts, Path(folder), client, progress)
-    weights, details = MomentsLearner().fit(released)
-    learner = f"moments of local {facts.reports.kind}"
-    return reports, LinearModel(facts.domain, weights, facts.statement, learner, details), released
+    reports = ReportFacts.load(folder).reports
+    if not isinstance(reports, RowReports):
+        raise UsageError(f"{folder}: reports of {reports.kind} give estimates, not a model; encode labels or edges")
+    found = read_reports(Path(folder), cluster=cluster, progress=progress)
+    assert found.model is not None
+    return found.model, found.release

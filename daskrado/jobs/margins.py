@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,9 +30,6 @@ from daskrado.statistics.margins import MarginHistogram, whole_votes
 from daskrado.statistics.rados import HadamardRados
 from daskrado.table.lattice import Lattice
 from daskrado.table.yaml_file import Frozen, write_text
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 ROLE = "margins"
 Weights = Mapping[str, NDArray[np.float64]]  # of each model, by its name
@@ -107,7 +104,7 @@ class Margins:
         families = [name.split(",")[0] for name in self.names]
         colour_of = {family: colours[k % len(colours)] for k, family in enumerate(dict.fromkeys(families))}
 
-        def paint(axes: Axes) -> None:
+        def paint(axes: Any) -> None:
             for k, (family, share) in enumerate(zip(families, self.shares, strict=True)):
                 style = styles[families[:k].count(family) % len(styles)]
                 colour = colour_of[family]

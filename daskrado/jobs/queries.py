@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Unpack
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 import pyarrow as pa
@@ -29,9 +29,6 @@ from daskrado.statistics.counts import Histogram
 from daskrado.statistics.universe import Universe
 from daskrado.table.lattice import Lattice
 from daskrado.table.yaml_file import read_yaml, shown, write_text
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 ROLE = "engine"
 MECHANISM = "private multiplicative weights"
@@ -68,7 +65,7 @@ class Answers:
     def plot(self) -> str:
         """Released counts, in the order of the queries."""
 
-        def paint(axes: Axes) -> None:
+        def paint(axes: Any) -> None:
             kinds = ((True, "#2b6cb0", "lazy: from the public histogram"), (False, "#c05621", "update"))
             for lazy, colour, name in kinds:
                 points = [(i, a.count) for i, a in enumerate(self.answers) if a.lazy is lazy]

@@ -106,11 +106,9 @@ class DpFeatSet(RadoSetKeys):
 
     @property
     def protected_columns(self) -> tuple[str, ...]:
-        """The feature."""
         return (self.feature,)
 
     def unprotected(self, rows: int) -> PrivacyStatement:
-        """The exact numbers of the marginal."""
         return PrivacyStatement.marginal_only(Marginal(Window(self.epsilon, rows), self.count).facts(self.feature))
 
     def planned(self, domain: Domain, bits: int | None) -> SetPlan:
@@ -164,17 +162,14 @@ class RandomisedSet(_ColumnSet):
 
     @property
     def exact_kind(self) -> str | None:
-        """Of the columns that are not named."""
-        return self.base
+        return self.base  # of the columns that are not named
 
     def planned(self, domain: Domain, bits: int | None) -> SetPlan:
         """Answers with an equal share of epsilon for each feature and row."""
         each = self.budget.epsilon / (len(self.features) * self.rows_per_unit)
         if each < LEAST_RESPONSE:  # the columns are divided by about half of it, which must leave finite numbers
-            raise UsageError(
-                f"set {self.name!r}: epsilon {each:.3g} for each feature and row is too small for randomised "
-                f"response, at least {LEAST_RESPONSE:g}"
-            )
+            small = f"epsilon {each:.3g} for each feature and row is too small for randomised response"
+            raise UsageError(f"set {self.name!r}: {small}, at least {LEAST_RESPONSE:g}")
         base = _plain(self.base, domain.width, self.count)
         statistic = RandomisedRados(domain.width, base, self._places(domain), each)
         event, room = PureEvent(self.budget.epsilon), 16 * statistic.size
@@ -191,7 +186,6 @@ class NoisyColumnSet(_ColumnSet):
 
     @property
     def exact_kind(self) -> str | None:
-        """Of the columns that are not named."""
         return "balanced" if self.balanced else "uniform"
 
     def check_columns(self, domain: Domain) -> None:

@@ -7,7 +7,7 @@ import json
 import pickle
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -23,9 +23,6 @@ from daskrado.learners.black_box import BlackBox, linear_weights
 from daskrado.models.linear import LinearModel
 from daskrado.privacy.statement import PrivacyStatement
 from daskrado.table.domain import Domain, Scalar
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 PICKLE = "student.pickle"
 
@@ -154,7 +151,7 @@ class TeachersFindings:
         low, high = float(scores.min()), float(scores.max())
         edges = np.linspace(low, high if high > low else low + 1, 31)
 
-        def paint(axes: Axes) -> None:
+        def paint(axes: Any) -> None:
             axes.hist(list(groups.values()), bins=edges.tolist(), stacked=True, label=list(groups))
             axes.axvline(0, color="#2d3748", linewidth=0.8)
 

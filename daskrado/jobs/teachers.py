@@ -16,6 +16,7 @@ from daskrado.bounds.teachers import (
     CONFIDENCE,
     forecast,
     forecast_lines,
+    largest,
     refuse_if_hopeless,
     rows_per_teacher,
     theorem_refusals,
@@ -211,13 +212,12 @@ class TeachersJob(PrivateJob):
         A function of released and public values only.
         """
         assert self.answers.estimated is not None
-        low, high = 1, theorem_refusals(error, self.answers.queries, self.answers.estimated.beta)
-        high = min(MAX_INSTANCES, high)
-        while low < high:
-            middle = (low + high + 1) // 2
-            heard = self.answering(middle).chance(self.teachers.count) >= CONFIDENCE
-            low, high = (middle, high) if heard else (low, middle - 1)
-        return low
+        wanted = theorem_refusals(error, self.answers.queries, self.answers.estimated.beta)
+
+        def heard(refusals: int) -> bool:
+            return self.answering(refusals).chance(self.teachers.count) >= CONFIDENCE
+
+        return largest(heard, min(MAX_INSTANCES, wanted)) or 1
 
     def engine_settings(self) -> dict[str, Any]:
         """Public settings by which an engine is known again."""
