@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import seeded_noise
 from hypothesis import HealthCheck, settings
+from shared_cluster import NO_SPILLING, SharedCluster
 
 from daskrado.cluster import ClusterConfig, connect
 from daskrado.lake.make import make_lake
@@ -27,7 +28,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background
 settings.register_profile("repeatable", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("repeatable")
 seeded_noise.install()
-SLOW_FIXTURES = {"two_workers", "forge"}
+SLOW_FIXTURES = {"two_workers", "forge", "shared_cluster"}
 
 
 # Processes that are killed at a chosen moment, forked from one that has imported everything: they start at once.
@@ -125,6 +126,18 @@ def two_workers() -> Iterator[Any]:
     """A real LocalCluster with two worker processes."""
     with connect(ClusterConfig(kind="local", workers=2)) as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def shared_cluster() -> Iterator[SharedCluster]:
+    """A scheduler and two workers of 1 GB that live as long as the session, as those of a shared cluster do."""
+    cluster = SharedCluster(**NO_SPILLING)
+    try:
+        cluster.worker()
+        cluster.worker()
+        yield cluster
+    finally:
+        cluster.close()
 
 
 @pytest.fixture(scope="session")

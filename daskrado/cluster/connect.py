@@ -45,8 +45,12 @@ def connect(config: ClusterConfig, lake_bytes: int = 0) -> Iterator[Client | Non
 
     config.check_files()
     start = {"local": _local, "slurm": _slurm, "scheduler": _remote}[kind]
+    limits = {
+        "daskrado.task-timeout": config.task_timeout,
+        "daskrado.no-workers-timeout": config.no_workers_timeout,
+    }
     with (
-        dask.config.set({"daskrado.task-timeout": config.task_timeout}),
+        dask.config.set(limits),
         start(config) as client,
         _performance_report(client, config.performance_report),
     ):
@@ -158,7 +162,7 @@ def _client_of(cluster: Any) -> Iterator[Client]:
     from distributed import Client
 
     try:
-        client = Client(cluster)
+        client = Client(cluster, set_as_default=False)
         try:
             yield client
         finally:

@@ -7,14 +7,20 @@ import itertools
 import math
 import secrets
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from daskrado.errors import ClusterError, DataError
-from daskrado.lake.collect import FAN_IN, Progress, is_delayed, without_delayed
-from daskrado.lake.failures import RETRIES, failure, refuse, results
+from daskrado.lake.asking import persist, workers_of
+from daskrado.lake.crew import Progress, is_delayed, without_delayed
+from daskrado.lake.failures import RETRIES, gathered, give_up, refuse
+from daskrado.lake.label import job_label
+from daskrado.lake.mapping import run_tasks
+from daskrado.lake.partial import FAN_IN
+from daskrado.lake.room import refuse_spilling
 from daskrado.lake.scan import Lake
 from daskrado.lake.teachers import (
     AsideRows,
@@ -29,6 +35,7 @@ from daskrado.lake.teachers import (
     train_group,
     vote,
 )
+from daskrado.lake.watch import Watch
 from daskrado.statistics.votes import Votes
 
 if TYPE_CHECKING:
@@ -54,34 +61,33 @@ class Ensemble:
         if self._client is None:
             ballots = [vote(group, part, queries, classes) for group, part in self._pairs()]
             return Votes(add_ballots(ballots).counts)
-        mark = secrets.token_hex(6)
-        shared = self._client.submit(same, queries, key=f"daskrado-queries-{mark}", pure=False)
-        level = [
-            self._client.submit(
-                vote, group, part, shared, classes, key=f"daskrado-vote-{mark}-{i}", retries=RETRIES, pure=False
-            )
-            for i, (group, part) in enumerate(self._pairs())
-        ]
-        depth = 0
-        while len(level) > 1:
+        name = partial(job_label().task_name, mark=secrets.token_hex(8))
+        with Watch(self._client, name("vote"), lambda _: "the teachers' votes") as watch:
+            shared = self._client.submit(same, queries, key=name("queries"), pure=False)
             level = [
                 self._client.submit(
-                    add_ballots,
-                    level[i : i + FAN_IN],
-                    key=f"daskrado-ballots-{mark}-{depth}-{i}",
-                    retries=RETRIES,
-                    pure=False,
+                    vote, group, part, shared, classes, key=f"{name('vote')}-{i}", retries=RETRIES, pure=False
                 )
-                for i in range(0, len(level), FAN_IN)
+                for i, (group, part) in enumerate(self._pairs())
             ]
-            depth += 1
-        try:
-            return Votes(level[0].result().counts)
-        except Exception as error:  # its text may come from a learner that has seen rows
-            raise ClusterError(f"the votes could not be gathered: {type(error).__name__}") from None
-        finally:
-            with contextlib.suppress(Exception):
-                self._client.cancel(level, force=True)
+            depth = 0
+            while len(level) > 1:
+                level = [
+                    self._client.submit(
+                        add_ballots,
+                        level[i : i + FAN_IN],
+                        key=f"{name('ballots')}-{depth}-{i}",
+                        retries=RETRIES,
+                        pure=False,
+                    )
+                    for i in range(0, len(level), FAN_IN)
+                ]
+                depth += 1
+            watch.follow(level)
+            try:
+                return Votes(gathered(self._client, watch.next()).counts)
+            except Exception as error:  # its text may come from a learner that has seen rows
+                raise ClusterError(f"the votes could not be gathered: {type(error).__name__}") from None
 
     def error_units(self) -> int:
         """Sum over teachers of the share that each gets wrong on the next shard of its group, in ERROR_UNITs.
@@ -92,7 +98,9 @@ class Ensemble:
         """
         if self._client is None:
             return sum(part.errors for part in self._trained)
-        return sum(fact[1] for fact in results(self._client, [self._client.submit(facts, t) for t in self._trained]))
+        items = [(trained,) for trained in self._trained]
+        found = run_tasks(self._client, "facts", facts, items, place=lambda _: "the teachers' facts")
+        return sum(fact[1] for fact in found)
 
     def _pairs(self) -> Iterator[tuple[range, Any]]:
         return zip(self.course.groups(), self._trained, strict=True)
@@ -111,14 +119,12 @@ def train(
     if client is None or lake.in_memory:
         yield Ensemble(course, _train_here(course, lake, report), None)
         return
-    held: list[Any] = []
-    others: list[Any] = []
+    refuse_spilling(client)
+    held = persist(client, partial(_train_on, client, course, lake, report))
     try:
-        _train_on(client, course, lake, report, held, others)
         yield Ensemble(course, held, client)
     finally:
-        with contextlib.suppress(Exception):
-            client.cancel([*others, *held], force=True)
+        give_up(client, held)
 
 
 def waves(course: Course, rows: int, workers: int) -> list[list[int]]:
@@ -148,63 +154,58 @@ def _train_here(course: Course, lake: Lake, report: Progress) -> list[Trained]:
     return trained
 
 
-def _train_on(
-    client: Client, course: Course, lake: Lake, report: Progress, held: list[Any], others: list[Any]
-) -> None:
-    from distributed import as_completed
+def _train_on(client: Client, course: Course, lake: Lake, report: Progress) -> list[Any]:
+    """One future for each group of teachers, all of them trained."""
+    import dask
 
-    groups, mark, done, rows = course.groups(), secrets.token_hex(6), 0, 0
-    # A task, not scattered data: if the worker that holds it dies, it is made again.
-    shared = client.submit(same, course, key=f"daskrado-course-{mark}", pure=False)
-    workers = max(1, len(client.scheduler_info()["workers"]))
-    for number, wave in enumerate(waves(course, lake.rows, workers)):
-        chosen = [groups[i] for i in wave]
-        splits = [
-            client.submit(
-                split_rows,
-                shared,
-                chosen,
-                without_delayed(partition),
-                first,
-                client.compute(partition.content) if is_delayed(partition) else None,
-                key=f"daskrado-split-{mark}-{number}-{i}-{partition.identity}",
-                retries=RETRIES,
-                pure=False,
-            )
-            for i, (first, partition) in enumerate(_placed(lake))
-        ]
-        sizes, reports = {}, []
-        for at, group in enumerate(chosen):
-            pieces = [
-                client.submit(piece, split, at, key=f"daskrado-piece-{mark}-{number}-{at}-{i}", pure=False)
-                for i, split in enumerate(splits)
+    groups, label, done, rows = course.groups(), job_label(), 0, 0
+    name = partial(label.task_name, mark=secrets.token_hex(8))
+    held: list[Any] = []
+    with dask.annotate(**label.annotation()), Watch(client, name("split"), lambda _: "the lake") as watch:
+        # A task, not scattered data: if the worker that holds it dies, it is made again.
+        shared = client.submit(same, course, key=name("course"), pure=False)
+        for number, wave in enumerate(waves(course, lake.rows, max(1, len(workers_of(client))))):
+            chosen = [groups[i] for i in wave]
+            splits = [
+                client.submit(
+                    split_rows,
+                    shared,
+                    chosen,
+                    without_delayed(partition),
+                    first,
+                    client.compute(partition.content) if is_delayed(partition) else None,
+                    key=f"{name('split')}-{number}-{i}-{partition.identity}",
+                    retries=RETRIES,
+                    pure=False,
+                )
+                for i, (first, partition) in enumerate(_placed(lake))
             ]
-            part = client.submit(
-                train_group,
-                shared,
-                group,
-                pieces,
-                key=f"daskrado-teachers-{mark}-{group.start}",
-                retries=RETRIES,
-                pure=False,
-            )
-            held.append(part)
-            fact = client.submit(facts, part, key=f"daskrado-facts-{mark}-{group.start}", pure=False)
-            sizes[fact.key] = len(group)
-            reports.append(fact)
-            del pieces
-        del splits
-        others[:] = reports
-        for future in as_completed(reports, loop=client.loop):  # never the process's default client
-            if future.status != "finished":
-                raise failure(future) from None  # its text may come from a learner that has seen rows
-            found, _, problems = future.result()
-            if problems:
-                refuse(problems)
-            rows += found
-            done += sizes[future.key]
-            report(done, course.sharding.count)
+            sizes = {}
+            for at, group in enumerate(chosen):
+                part = _taught(client, shared, group, at, splits, f"{name('teachers')}-{number}")
+                held.append(part)
+                fact = client.submit(facts, part, key=f"{name('facts')}-{group.start}", pure=False)
+                sizes[fact.key] = len(group)
+                watch.follow([fact])
+            del splits
+            while watch.open:
+                future = watch.next()
+                found, _, problems = gathered(client, future)
+                if problems:
+                    refuse(problems)
+                rows += found
+                done += sizes[future.key]
+                report(done, course.sharding.count)
     _check_rows(rows, course, lake)
+    return held
+
+
+def _taught(client: Client, shared: Any, group: range, at: int, splits: Sequence[Any], name: str) -> Any:
+    """The teachers of one group, from its pieces of every partition; the pieces end with the training."""
+    pieces = [
+        client.submit(piece, split, at, key=f"{name}-piece-{at}-{i}", pure=False) for i, split in enumerate(splits)
+    ]
+    return client.submit(train_group, shared, group, pieces, key=f"{name}-{group.start}", retries=RETRIES, pure=False)
 
 
 def _placed(lake: Lake) -> Iterator[tuple[int, Any]]:
@@ -230,20 +231,11 @@ def rows_aside(course: Course, lake: Lake, limit: int, *, client: Client | None 
             for at, p in _placed(lake)
         ]
     else:
-        tasks = [
-            client.submit(
-                pick_aside,
-                course,
-                without_delayed(p),
-                at,
-                limit,
-                client.compute(p.content) if is_delayed(p) else None,
-                retries=RETRIES,
-                pure=False,
-            )
+        items = [
+            (course, without_delayed(p), at, limit, client.compute(p.content) if is_delayed(p) else None)
             for at, p in _placed(lake)
         ]
-        found = list(results(client, tasks))
+        found = run_tasks(client, "aside", pick_aside, items, place=lambda _: "the lake")
     problems = sorted(part for part in found if isinstance(part, str))
     if problems:
         refuse(problems)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from daskrado.errors import ClusterError, DaskradoError, DataError
+from daskrado.lake.asking import Interrupted, ask, ask_workers
 
 if TYPE_CHECKING:
     from distributed import Client
 
 RETRIES = 3
-LOST = "the scheduler was lost while it worked on the lake"
 
 
 def refuse(problems: Sequence[str]) -> NoReturn:
@@ -21,13 +21,18 @@ def refuse(problems: Sequence[str]) -> NoReturn:
 
 
 def failure(future: Any) -> DaskradoError:
-    """Why a task has no result, by its kind only: the text of an unforeseen error might quote a row."""
+    """Why a task has no result."""
+    return explained(future.exception()) if future.status == "error" else Interrupted()
+
+
+def explained(error: BaseException) -> DaskradoError:
+    """A task's error as one of ours, by its kind only: the text of an unforeseen one might quote a row."""
     from distributed import KilledWorker
+    from distributed.comm import CommClosedError
     from distributed.scheduler import NoWorkerError
 
-    if future.status != "error":
-        return ClusterError(LOST)
-    error = future.exception()
+    if isinstance(error, CommClosedError):
+        return Interrupted()
     if isinstance(error, DaskradoError):
         return error
     if isinstance(error, NoWorkerError):
@@ -46,29 +51,17 @@ def failure(future: Any) -> DaskradoError:
     return found
 
 
-@contextlib.contextmanager
-def given_up(client: Client, futures: Sequence[Any]) -> Iterator[None]:
-    """A block that waits for tasks: whatever ends it early cancels them, and a lost scheduler is reported."""
-    from concurrent.futures import CancelledError
-
-    from distributed.comm import CommClosedError
-
+def gathered(client: Client, futures: Any) -> Any:
+    """The results of tasks that ended, straight from their workers; a worker that died since is seen as such."""
     try:
-        yield
-    except (CancelledError, CommClosedError) as error:
-        raise ClusterError(LOST) from error
-    except BaseException:
-        with contextlib.suppress(Exception):
-            client.cancel(futures, force=True)
+        return ask_workers(client, client.gather, futures, direct=True)
+    except DaskradoError:
         raise
+    except Exception as error:
+        raise explained(error) from error
 
 
-def results(client: Client, futures: Sequence[Any]) -> Iterator[Any]:
-    """The results of tasks, as they come."""
-    from distributed import as_completed
-
-    with given_up(client, futures):
-        for future in as_completed(futures, loop=client.loop):  # never the process's default client
-            if future.status != "finished":
-                raise failure(future)
-            yield future.result()
+def give_up(client: Client, futures: Sequence[Any]) -> None:
+    """Cancel tasks that nobody waits for any more; a scheduler that does not answer is not waited for."""
+    with contextlib.suppress(Exception):
+        ask(client, client.cancel, futures, force=True, seconds=5)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from daskrado import __version__
 from daskrado.errors import DataError
 from daskrado.lake.row_store import RowStore, row_bytes
 from daskrado.lake.seeds import position_seeds, record_seeds
@@ -42,18 +43,18 @@ class Share:
 
 @dataclass(frozen=True)
 class Job:
-    """Everything public that a task needs; the signature key is looked up by ``ticket``."""
+    """Everything public that a task needs; the signature key travels beside it."""
 
     statistic: Additive
     domain: Domain
     lattice: Lattice
-    ticket: str
     by_record: bool
     seeded: bool
     share: Share | None = None
     rows: int | None = None  # of the lake, for sums that go by position
     compiled: bool = False  # the lake is large enough to repay compiling the inner loops
     strict: bool = False  # refuse unusable values: only where nobody is protected; else their rows count as nothing
+    version: str = __version__  # of the driver: a worker that runs another one refuses the task
 
     def partial(self, rows: Rows) -> NDArray[Any]:
         """The statistic of a block, or of its rows in the share."""
@@ -85,27 +86,6 @@ def merge_all(job: Job, parts: list[Partial]) -> Partial:
     for part in parts:
         total = merge(job.statistic, total, part)
     return total
-
-
-def merge_tree(job: Job, parts: Iterable[Partial]) -> Partial:
-    """Groups of FAN_IN as they come, groups of such groups, and so on: few are held, and floats always sum alike."""
-    levels: list[list[Partial]] = [[]]
-
-    def add(part: Partial, depth: int) -> None:
-        if depth == len(levels):
-            levels.append([])
-        levels[depth].append(part)
-        if len(levels[depth]) == FAN_IN:
-            group, levels[depth] = levels[depth], []
-            add(merge_all(job, group), depth + 1)
-
-    for part in parts:
-        add(part, 0)
-    carry: list[Partial] = []
-    for level in levels:
-        rest = level + carry
-        carry = [merge_all(job, rest)] if rest else []
-    return carry[0]
 
 
 def merge(statistic: Additive, a: Partial, b: Partial) -> Partial:

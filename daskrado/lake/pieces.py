@@ -10,11 +10,11 @@ import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
-from daskrado.lake.failures import RETRIES, results
+from daskrado.lake.mapping import run_tasks
 from daskrado.lake.text_tables import TextFormat, byte_range, file_size, read_text
 
 if TYPE_CHECKING:
@@ -104,17 +104,8 @@ def in_turn(
             if progress is not None:
                 progress()
         return
-    futures = client.map(
-        _numbered, [(function, i, item) for i, item in enumerate(items)], pure=False, retries=RETRIES
+    report = None if progress is None else lambda _done, _total: progress()
+    given = [(item,) for item in items]
+    yield from run_tasks(
+        client, "ingest", function, given, place=lambda i: f"piece {i + 1} of the files", report=report
     )
-    found: dict[int, Any] = {}
-    for i, result in results(client, futures):
-        found[i] = result
-        if progress is not None:
-            progress()
-    yield from (found[i] for i in sorted(found))
-
-
-def _numbered(task: tuple[Callable[[A], B], int, A]) -> tuple[int, B]:
-    function, i, item = task
-    return i, function(item)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from daskrado.errors import DataError, PublishError, UsageError
-from daskrado.lake.failures import RETRIES, refuse, results
+from daskrado.lake.failures import refuse
 from daskrado.lake.files import first_line
+from daskrado.lake.mapping import run_here, run_tasks
 from daskrado.lake.ownership import by_columns
 from daskrado.lake.publish import new_folder
 from daskrado.lake.scan import open_lake, require_columns
@@ -51,27 +52,23 @@ def score(
             raise UsageError(f"--keep {name}: scoring writes a column of that name")
     require_columns(source, keep)
     with new_folder(out, overwrite=overwrite, own=by_scoring, reading=(source,)) as folder:
-        jobs = [(part, folder, f"part-{i:05d}.parquet") for i, part in enumerate(lake.partitions)]
         task = partial(_score_part, model, keep, Path(out))
-        outcomes: Iterator[str | None]
+        items = [(part, folder, f"part-{i:05d}.parquet") for i, part in enumerate(lake.partitions)]
         if client is None or lake.in_memory:
-            outcomes = map(task, jobs)
+            outcomes = run_here(task, items, progress)
         else:
-            outcomes = results(client, client.map(task, jobs, pure=False, retries=RETRIES))
-        problems = []
-        for done, problem in enumerate(outcomes, start=1):
-            if problem is not None:
-                problems.append(problem)
-            if progress is not None:
-                progress(done, len(jobs))
+            where = [str(getattr(part, "path", part.name)) for part in lake.partitions]
+            outcomes = run_tasks(client, "score", task, items, place=where.__getitem__, report=progress)
+        problems = [problem for problem in outcomes if problem is not None]
         if problems:
             refuse(sorted(problems))
     return lake.rows
 
 
-def _score_part(model: LinearModel, keep: Sequence[str], out: Path, job: tuple[Any, Path, str]) -> str | None:
+def _score_part(
+    model: LinearModel, keep: Sequence[str], out: Path, partition: Any, folder: Path, name: str
+) -> str | None:
     """Score one partition into a file; a problem is returned as text, so that it is not retried."""
-    partition, folder, name = job
     columns = list(dict.fromkeys([*needed_columns(model.domain, label=False), *keep]))
     writer: pq.ParquetWriter | None = None
     try:

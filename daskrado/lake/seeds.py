@@ -37,7 +37,7 @@ class SignatureKey:
         return f"<SignatureKey {'public' if self.public else 'secret'}>"
 
     def key_bytes(self) -> bytes:
-        """The bytes themselves, for the worker plugin alone."""
+        """The bytes themselves, for workers alone."""
         return self._bytes
 
 

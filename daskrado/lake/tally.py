@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from daskrado.errors import DataError
-from daskrado.lake.failures import RETRIES, results
+from daskrado.lake.mapping import run_here, run_tasks
 from daskrado.lake.parquet_files import ParquetPartition
 from daskrado.lake.scan import open_files
 
@@ -35,20 +34,15 @@ def tally(
     For reports that are public already. For private rows use ``collect``.
     """
     partitions = open_files(source, columns)
-    parts: Iterator[IntVector]
+    items = [(partition, columns, count) for partition in partitions]
     if client is None:
-        parts = (_count(partition, columns, count) for partition in partitions)
+        parts = run_here(_count, items, progress)
     else:
-        task = partial(_count, columns=columns, count=count)
-        parts = results(client, client.map(task, partitions, pure=False, retries=RETRIES))
-    total: IntVector | None = None
-    for done, part in enumerate(parts, start=1):
-        total = part if total is None else total + part
-        if progress is not None:
-            progress(done, len(partitions))
-    if total is None:
+        where = [str(partition.path) for partition in partitions]
+        parts = run_tasks(client, "tally", _count, items, place=where.__getitem__, report=progress)
+    if not parts:
         raise DataError("the reports have no rows")
-    return total
+    return np.asarray(sum(parts), dtype=np.int64)
 
 
 def _count(partition: ParquetPartition, columns: Sequence[str], count: Count) -> IntVector:

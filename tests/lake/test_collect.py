@@ -20,14 +20,14 @@ import pytest
 from daskrado.cluster import ClusterConfig, connect
 from daskrado.errors import DataError
 from daskrado.lake import collect as collecting
+from daskrado.lake import crew
 from daskrado.lake import partial as partials
 from daskrado.lake.collect import Partial, collect
 from daskrado.lake.scan import open_lake
 from daskrado.lake.seeds import SignatureKey
-from daskrado.losses.margin import Logistic
 from daskrado.statistics import BalancedRados, HadamardRados, MeanOperator, Moments, Statistic, UniformRados
+from daskrado.statistics.boosting import WeightedEdges
 from daskrado.statistics.moments import FINE
-from daskrado.statistics.risk import RiskSum
 from daskrado.table.domain import Domain
 from daskrado.table.lattice import Lattice
 
@@ -86,32 +86,37 @@ def test_tasks_that_read_several_small_files_give_the_same_bits(
     """Also of float sums, which depend on the order: runs of files are whole groups of the tree of merges."""
     path, domain = clinic(ROWS, 71)
     lake = open_lake(path, domain, ids=True)
+    floats = WeightedEdges(domain.width, theta=tuple(np.linspace(-1e-5, 1e-5, domain.width)))
+    one = ROWS // 71 * partials.row_bytes(domain)
     sums = lambda client: [  # noqa: E731
         *vectors(path, domain, client),
-        *_passes(lake, domain, client, RiskSum(domain.width, Logistic(), np.linspace(-1, 1, domain.width))),
+        *[v for memory in (0, None, 12 * one) for v in _passes(lake, domain, client, floats, memory)],
     ]
     here, seen = sums(None), []
-    plain = collecting._runs
+    plain = crew.cut
 
     def few(partitions: Any, width: int, _threads: int) -> Any:
         seen.append([len(run) for run in plain(partitions, width, threads)])
         return plain(partitions, width, threads)
 
-    monkeypatch.setattr(collecting, "_runs", few)
-    monkeypatch.setattr(collecting, "LEAST_TASKS", 1)
+    monkeypatch.setattr(crew, "cut", few)
+    monkeypatch.setattr(crew, "LEAST_TASKS", 1)
     assert same(sums(two_workers), here)
-    assert seen == [runs] * len(here)
+    assert seen[:7] == [runs] * 7
+    assert seen[7:9] == [[], []]  # all rows are kept: nothing is read again
+    assert all(71 - 24 <= sum(read) < 71 for read in seen[9:])  # a dozen files stay on each of the two workers
 
 
-def _passes(lake: Any, domain: Domain, client: Any, statistic: Any) -> list[np.ndarray]:
-    with collecting.open_passes(lake, domain, Lattice(domain.norm_bound), client=client) as passes:
+def _passes(lake: Any, domain: Domain, client: Any, statistic: Any, memory: int | None) -> list[np.ndarray]:
+    lattice = Lattice(domain.norm_bound)
+    with collecting.open_passes(lake, domain, lattice, placed=True, client=client, memory=memory) as passes:
         return [passes.sum(statistic).vector for _ in range(2)]  # as read, and as kept
 
 
 def test_a_task_reads_no_more_than_its_share() -> None:
     part = dataclasses.make_dataclass("part", ["rows"])
-    row = collecting.TASK_BYTES // 100 // 8  # of one feature: a hundredth of what a task may read
-    shape = lambda sizes, threads: [len(r) for r in collecting._runs([part(s * row) for s in sizes], 1, threads)]  # noqa: E731
+    row = crew.TASK_BYTES // 100 // 8  # of one feature: a hundredth of what a task may read
+    shape = lambda sizes, threads: [len(r) for r in crew.cut([part(s * row) for s in sizes], 1, threads)]  # noqa: E731
     assert shape([12] * 800, 1) == [8] * 100
     assert shape([1] * 512, 1) == [64] * 8
     assert shape([1] * 511, 1) == [64] * 7 + [63]

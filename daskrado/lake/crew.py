@@ -1,0 +1,358 @@
+"""One reduction after another on workers: secrets sent past the scheduler, rows kept as futures, few large tasks."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import secrets
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+from daskrado import __version__
+from daskrado.errors import ClusterError
+from daskrado.lake.asking import ask_workers, persist, workers_of
+from daskrado.lake.failures import RETRIES, gathered
+from daskrado.lake.label import job_label
+from daskrado.lake.mapping import WINDOW
+from daskrado.lake.partial import FAN_IN, Job, Partial, partition_partial
+from daskrado.lake.room import WorkerStore, give_back, promised
+from daskrado.lake.row_store import RowStore
+from daskrado.lake.scan import Lake
+from daskrado.lake.sheaf import Sheaf, gather, join
+from daskrado.lake.watch import Watch
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+TASK_BYTES = 64 << 20  # of encoded rows: a task reads several small files, up to this much
+LEAST_TASKS = 8  # for every thread of the workers, so that all end at about the same time
+
+Progress = Callable[[int, int], None]
+Names = Callable[[str], str]  # of tasks, by what they do
+
+
+@dataclass(frozen=True, repr=False)
+class Secret:
+    """What may never pass through a scheduler: a signature key, or a sum whose parameters depend on rows."""
+
+    content: Any
+
+    def __repr__(self) -> str:
+        return "<secret>"
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Consecutive partitions that one task reads, and the worker that keeps their rows, if one does."""
+
+    place: int  # of the first partition in the lake
+    first: int  # row of it, counted over the lake
+    partitions: Sequence[Any]
+    store: Any = None
+    home: str | None = None
+
+
+class Crew:
+    """The workers of one session over one lake."""
+
+    def __init__(self, client: Client, lake: Lake, ticket: str, material: bytes, row_bytes: int, memory: int | None):
+        self._client = client
+        self._lake = lake
+        self._ticket = ticket
+        self._material = material
+        self._row_bytes = row_bytes
+        self._memory = memory
+        self._label = job_label()
+        self._key: Any = None
+        self._kept: list[Piece] | None = None
+        self._tries: Counter[str] = Counter()
+
+    def sum(self, job: Job, report: Progress) -> Partial:
+        """The exact sum over the lake; what a lost worker or connection took away is done again."""
+        return persist(self._client, partial(self._once, job, report), self._forget)
+
+    def close(self) -> None:
+        """Release rows and key on the workers."""
+        if self._kept:
+            give_back(self._client, self._ticket)
+        # By name: an exception that somebody holds may hold the futures, too.
+        for future in (self._key, *(piece.store for piece in self._kept or ())):
+            if hasattr(future, "release"):
+                future.release()
+        self._key, self._kept = None, None
+
+    def _forget(self) -> None:
+        """Send the key anew; keep rows anew where Dask has forgotten them."""
+        self._key = None
+        if self._kept and any(piece.store.status not in ("finished", "pending") for piece in self._kept):
+            self.close()
+
+    def _once(self, job: Job, report: Progress) -> Partial:
+        import dask
+
+        name = partial(self._label.task_name, mark=f"{self._ticket}-{secrets.token_hex(4)}")
+        prefix = f"{name('partial')}-"
+        with (
+            dask.annotate(**self._label.annotation()),
+            Watch(self._client, prefix, partial(_place, self._lake, prefix), self._tries) as watch,
+        ):
+            if self._key is None:
+                self._key = self._hand_over(self._material) if self._material else Secret(b"")
+            pieces = [*self._keep(), *self._read(job)]
+            groups = [pieces[i : i + FAN_IN] for i in range(0, len(pieces), FAN_IN)]
+            tops = self._few if len(groups) == 1 else self._many
+            found = gathered(self._client, tops(job, groups, name, watch, report))
+        return join(job, found).root()
+
+    def _few(self, job: Job, groups: list[list[Piece]], name: Names, watch: Watch, report: Progress) -> list[Any]:
+        """One task for each piece; their sums are merged here: the shortest way for a pass over kept rows."""
+        shared = self._hand_over(job) if job.statistic.secret else job
+        leaves = self._submit(shared, groups[0], name)
+        watch.follow(leaves)
+        self._await(watch, {leaf.key: len(p.partitions) for leaf, p in zip(leaves, groups[0], strict=True)}, report)
+        return leaves
+
+    def _many(self, job: Job, groups: list[list[Piece]], name: Names, watch: Watch, report: Progress) -> list[Any]:
+        """Some tasks at a time, merged FAN_IN at a time as they end; the last few sums are merged here."""
+        # A task, not scattered data: if the worker that holds it dies, it is made again.
+        shared = (
+            self._hand_over(job)
+            if job.statistic.secret
+            else self._client.submit(_same, job, key=name("job"), pure=False)
+        )
+        tree, sizes = _Tree(self._client, shared, name("merge")), dict[str, int]()
+        for group in groups:
+            merged = tree.add(self._submit(shared, group, name))
+            sizes[merged.key] = sum(len(piece.partitions) for piece in group)
+            watch.follow([merged])
+            self._await(watch, sizes, report, self._window)
+        self._await(watch, sizes, report)
+        tops = tree.tops()
+        watch.follow(tops)
+        while watch.open:
+            watch.next()
+        return tops
+
+    def _await(self, watch: Watch, sizes: dict[str, int], report: Progress, most: int = 0) -> None:
+        """Wait until at most so many tasks are under way; report the partitions of those that ended."""
+        total = len(self._lake.partitions)
+        while watch.open > most:
+            sizes.pop(watch.next().key)
+            report(total - sum(sizes.values()), total)
+
+    def _hand_over(self, content: Any) -> Any:
+        """Send it straight to a worker, from which the others fetch it; it is released with the client.
+
+        Not to all at once: Dask's broadcast never ends, on the scheduler, if a worker is killed meanwhile.
+        """
+        return ask_workers(self._client, self._client.scatter, Secret(content), direct=True, hash=False)
+
+    @cached_property
+    def _threads(self) -> int:
+        return max(1, sum(worker["threads"] for worker in workers_of(self._client).values()))
+
+    @property
+    def _window(self) -> int:
+        return max(2, -(-WINDOW * self._threads // FAN_IN))
+
+    def _read(self, job: Job) -> list[Piece]:
+        """Pieces of the lake whose rows are not kept."""
+        kept = self._keep()
+        place = kept[-1].place + len(kept[-1].partitions) if kept else 0
+        first = sum(partition.rows for partition in self._lake.partitions[:place])
+        pieces = []
+        for run in cut(self._lake.partitions[place:], job.domain.width, self._threads):
+            pieces.append(Piece(place, first, run))
+            place, first = place + len(run), first + sum(partition.rows for partition in run)
+        return pieces
+
+    def _submit(self, shared: Any, group: list[Piece], name: Names) -> list[Any]:
+        futures, prefix = [], f"{name('partial')}-"
+        for piece in group:
+            (whole, *_), size = piece.partitions, len(self._lake.partitions)
+            content = self._client.compute(whole.content) if is_delayed(whole) else None
+            futures.append(
+                self._client.submit(
+                    _task,
+                    shared,
+                    self._key,
+                    piece.store,
+                    tuple(without_delayed(partition) for partition in piece.partitions),
+                    (piece.place, piece.first, size),
+                    content,
+                    key=f"{prefix}{piece.place}-{_identity(piece.partitions)}",
+                    retries=RETRIES,
+                    pure=False,
+                    workers=piece.home,
+                    allow_other_workers=piece.home is not None,
+                )
+            )
+        return futures
+
+    def _keep(self) -> list[Piece]:
+        """The first partitions of the lake, dealt out to workers as far as they were promised room for them."""
+        if self._memory == 0:
+            return []
+        if self._kept is not None:
+            return self._kept
+        workers = workers_of(self._client)
+        if self._memory is None:
+            sizes = [self._row_bytes * partition.rows for partition in self._lake.partitions]
+            promises = promised(self._client, self._ticket, sum(sizes) + len(workers) * max(sizes, default=0))
+        else:
+            promises = dict.fromkeys(workers, self._memory)
+        slots = [
+            (home, promises.get(home, 0) // worker["threads"])
+            for home, worker in workers.items()
+            for _ in range(worker["threads"])
+        ]
+        name = self._label.task_name("rows", f"{self._ticket}-{secrets.token_hex(4)}")
+        self._kept = []
+        for number, (home, room, place, first, run) in enumerate(deal(self._lake.partitions, slots, self._row_bytes)):
+            store = self._client.submit(
+                WorkerStore,
+                room,
+                key=f"{name}-{number}",
+                workers=home,
+                allow_other_workers=True,
+                retries=RETRIES,
+                pure=False,
+            )
+            self._kept.append(Piece(place, first, run, store, home))
+        return self._kept
+
+
+class _Tree:
+    """Merges futures FAN_IN at a time, in the order in which they are handed in."""
+
+    def __init__(self, client: Client, shared: Any, name: str) -> None:
+        self._client = client
+        self._shared = shared
+        self._name = name
+        self._levels: list[list[Any]] = []
+        self._made = 0
+
+    def add(self, group: list[Any]) -> Any:
+        """Merge a group of tasks; partial sums are released as soon as their group is merged."""
+        merged = self._merge(group)
+        self._push(merged, 0)
+        return merged
+
+    def tops(self) -> list[Any]:
+        """The merges that nothing has merged yet: together they are everything."""
+        return [node for level in self._levels for node in level]
+
+    def _push(self, node: Any, depth: int) -> None:
+        if depth == len(self._levels):
+            self._levels.append([])
+        self._levels[depth].append(node)
+        if len(self._levels[depth]) == FAN_IN:
+            group, self._levels[depth] = self._levels[depth], []
+            self._push(self._merge(group), depth + 1)
+
+    def _merge(self, group: list[Any]) -> Any:
+        self._made += 1
+        return self._client.submit(
+            _join, self._shared, group, key=f"{self._name}-{self._made}", retries=RETRIES, pure=False
+        )
+
+
+def cut(partitions: Sequence[Any], width: int, threads: int) -> list[Sequence[Any]]:
+    """The partitions that each task reads: several small ones, and still enough tasks for all threads."""
+    sizes = [8 * width * partition.rows for partition in partitions]
+    length = 1
+    while len(sizes) > 1 and not any(map(is_delayed, partitions)):
+        grown = [sum(sizes[i : i + FAN_IN]) for i in range(0, len(sizes), FAN_IN)]
+        if max(grown) > TASK_BYTES or len(grown) < LEAST_TASKS * max(1, threads):
+            break
+        sizes, length = grown, FAN_IN * length
+    return [partitions[i : i + length] for i in range(0, len(partitions), length)]
+
+
+def deal(
+    partitions: Sequence[Any], slots: Sequence[tuple[str, int]], row_bytes: int
+) -> Iterator[tuple[str, int, int, int, Sequence[Any]]]:
+    """Deal runs of partitions to slots of (home, room): about equal shares, none above its room, none of a frame."""
+    place, first = 0, 0
+    left = sum(row_bytes * partition.rows for partition in partitions)
+    for number, (home, room) in enumerate(slots):
+        share, start, used, rows = left / (len(slots) - number), place, 0, 0
+        while place < len(partitions) and used < share and not is_delayed(partitions[place]):
+            size = row_bytes * partitions[place].rows
+            if used + size > room:
+                break
+            used, rows, place = used + size, rows + partitions[place].rows, place + 1
+        if place > start:
+            yield home, used, start, first, partitions[start:place]
+        first, left = first + rows, left - used
+
+
+def _identity(run: Sequence[Any]) -> str:
+    """Changes whenever a file of the run is overwritten."""
+    digest = hashlib.blake2b("\n".join(partition.identity for partition in run).encode(), digest_size=12)
+    return digest.hexdigest()
+
+
+def _place(lake: Lake, prefix: str, key: str) -> str:
+    """The first file of a task, by its key."""
+    first = lake.partitions[int(key.removeprefix(prefix).partition("-")[0])]
+    return str(getattr(first, "path", first.name))
+
+
+def is_delayed(partition: Any) -> bool:
+    """Whether a partition is a piece of a Dask DataFrame that is yet to be computed."""
+    return hasattr(getattr(partition, "content", None), "__dask_graph__")  # Dask's own mark of a collection
+
+
+def without_delayed(partition: Any) -> Any:
+    """The partition as a task may hold it: its content travels beside it."""
+    if is_delayed(partition):
+        return type(partition)(partition.name, None, partition.rows, partition.identity)
+    return partition
+
+
+def _same(job: Job) -> Job:
+    return job
+
+
+def _plain(job: Any) -> Job:
+    found: Job = job.content if isinstance(job, Secret) else job
+    if found.version != __version__:
+        raise ClusterError(
+            f"a worker runs daskrado {__version__}, this job {found.version}: install the same version"
+        )
+    return found
+
+
+def read_run(
+    job: Job, partitions: Sequence[Any], material: bytes, place: int, first: int, content: Any, store: RowStore
+) -> Iterator[tuple[int, Partial]]:
+    """The partial sums of consecutive partitions, by their places in the lake."""
+    for partition in partitions:
+        yield place, partition_partial(job, partition, material, content, first, store)
+        place, first = place + 1, first + partition.rows
+
+
+def _task(
+    job: Any, key: Secret, store: RowStore | None, run: Sequence[Any], where: tuple[int, int, int], content: Any
+) -> Sheaf:
+    place, first, leaves = where
+    plain = _plain(job)
+    return gather(plain, read_run(plain, run, key.content, place, first, content, store or RowStore(0)), leaves)
+
+
+def _join(job: Any, group: list[Sheaf]) -> Sheaf:
+    return join(_plain(job), group)
+
+
+@contextlib.contextmanager
+def crew_of(
+    client: Client, lake: Lake, ticket: str, material: bytes, row_bytes: int, memory: int | None
+) -> Iterator[Crew]:
+    """A crew for the length of a session; its rows and its key are released at the end."""
+    crew = Crew(client, lake, ticket, material, row_bytes, memory)
+    with contextlib.closing(crew):
+        yield crew

@@ -1,0 +1,127 @@
+"""Room for rows on workers that many jobs share: promised by the scheduler, and given back with the client."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING, Any
+
+from daskrado.errors import ClusterError
+from daskrado.lake.asking import ask
+from daskrado.lake.label import JobLabel
+from daskrado.lake.row_store import RowStore
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+SHARE = 0.5  # of a worker's memory limit, for kept rows of all jobs together
+FULL = 0.65  # of a worker's memory limit: above it a job keeps no more rows there, whatever it was promised
+
+
+class WorkerStore(RowStore):
+    """Rows kept on one worker, as the value of an ordinary Dask future: released when its client ends.
+
+    It travels and is spilled without its rows: they never leave the worker's memory, and a copy fills itself from the
+    lake again. Dask sees the size that was promised, so that tasks go where the rows are.
+    """
+
+    def __sizeof__(self) -> int:
+        return max(64, self.limit)
+
+    def __reduce__(self) -> Any:
+        return WorkerStore, (self.limit, self.scratch, self.folder)
+
+    def room(self, size: int) -> bool:
+        """Set ``size`` bytes aside if they were promised and the worker has them."""
+        return _spare(size) and super().room(size)
+
+
+def _spare(size: int) -> bool:
+    """Whether this worker has room for ``size`` bytes now: it may have taken over what another one was promised."""
+    from distributed import get_worker
+
+    worker = get_worker()
+    limit = worker.memory_manager.memory_limit
+    return not limit or worker.monitor.get_process_memory() + size <= FULL * limit
+
+
+def enter(client: Client, label: JobLabel) -> None:
+    """Tell the scheduler which job the client belongs to, for ``daskrado cluster status``."""
+    ask(client, client.run_on_scheduler, _enterer(client.id, label.kind, label.dataset, label.run, time.time()))
+
+
+def promised(client: Client, ticket: str, wanted: int) -> dict[str, int]:
+    """Bytes for kept rows on each worker that takes tasks: at most ``wanted`` together, none where there is no room.
+
+    A worker gives half of its memory limit to kept rows of all jobs, less what living clients were promised or hold
+    there, and less what its process uses for other things. Promises end with :func:`give_back` or with the client.
+    """
+    found: dict[str, int] = ask(client, client.run_on_scheduler, _granter(client.id, ticket, wanted, SHARE))
+    return found
+
+
+def give_back(client: Client, ticket: str) -> None:
+    """End the promises of one session; those of a client that is gone end by themselves."""
+    with contextlib.suppress(Exception):
+        ask(client, client.run_on_scheduler, _returner(client.id, ticket), seconds=5)
+
+
+def refuse_spilling(client: Client) -> None:
+    """Refuse workers that write their data to disk when memory is short, for work that keeps plain rows as data."""
+    spilling = [address for address, spills in ask(client, client.run, _spills).items() if spills]
+    if spilling:
+        raise ClusterError(
+            f"worker {spilling[0]} spills data to disk, and rows would lie there in the clear: start workers with "
+            "DASK_DISTRIBUTED__WORKER__MEMORY__TARGET=False and DASK_DISTRIBUTED__WORKER__MEMORY__SPILL=False"
+        )
+
+
+def _spills(dask_worker: Any) -> bool:
+    manager = dask_worker.memory_manager
+    return bool(manager.memory_limit and (manager.memory_target_fraction or manager.memory_spill_fraction))
+
+
+# Functions inside functions travel by value: a scheduler need not have this version of the package to answer.
+
+
+def _enterer(client: str, kind: str, dataset: str, run: str, since: float) -> Any:
+    def enter_job(dask_scheduler: Any) -> None:
+        register = dask_scheduler.extensions.setdefault("daskrado", {})
+        for gone in set(register) - set(dask_scheduler.clients):
+            del register[gone]
+        entry = register.setdefault(client, {"promises": {}})
+        entry.update(kind=kind, dataset=dataset, run=run, since=since)
+
+    return enter_job
+
+
+def _granter(client: str, ticket: str, wanted: int, share: float) -> Any:
+    def grant(dask_scheduler: Any) -> dict[str, int]:
+        register = dask_scheduler.extensions.setdefault("daskrado", {})
+        for gone in set(register) - set(dask_scheduler.clients):
+            del register[gone]
+        mine = register.setdefault(client, {"promises": {}})["promises"]
+        mine.pop(ticket, None)
+        free = {}
+        for worker in dask_scheduler.running:
+            known = [p.get(worker.address, 0) for entry in register.values() for p in entry["promises"].values()]
+            memory = worker.memory
+            used = max(sum(known), memory.managed) + max(0, memory.process - memory.managed)
+            limit = worker.memory_limit or 2 * worker.metrics.get("memory", 0) + (2 << 30)
+            free[worker.address] = max(0, int(share * limit) - used)
+        total = sum(free.values())
+        scale = min(1.0, wanted / total) if total else 0.0
+        given = {address: int(scale * size) for address, size in free.items()}
+        mine[ticket] = given
+        return given
+
+    return grant
+
+
+def _returner(client: str, ticket: str) -> Any:
+    def give(dask_scheduler: Any) -> None:
+        entry = dask_scheduler.extensions.get("daskrado", {}).get(client)
+        if entry is not None:
+            entry["promises"].pop(ticket, None)
+
+    return give

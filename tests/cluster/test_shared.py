@@ -1,0 +1,227 @@
+"""A cluster that several people share: jobs at once, drivers that die, workers that come and go."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from shared_cluster import SharedCluster, left_behind, until, wait_until_clean
+
+import daskrado.jobs.run
+from daskrado.lake.collect import open_passes
+from daskrado.lake.make import make_lake
+from daskrado.lake.row_store import row_bytes
+from daskrado.lake.scan import open_lake
+from daskrado.ledger.ledger import Ledger
+from daskrado.losses.margin import Logistic
+from daskrado.statistics import HadamardRados, MeanOperator
+from daskrado.statistics.risk import RiskSum
+from daskrado.table.domain import Domain
+from daskrado.table.lattice import Lattice
+
+pytestmark = pytest.mark.cluster
+
+Clinic = Callable[..., tuple[Path, Domain]]
+LONG = 600.0  # seconds: for a test that hangs
+PATIENT = {"relation": "add_remove", "unit": "one patient"}
+BOTH = {"epsilon": 0.5, "delta": 1e-7}
+KINDS: dict[str, dict[str, Any]] = {
+    "iterative": {"kind": "learn", "learner": {"kind": "gradient", "steps": 40}, "rows": 40_000, "budget": BOTH},
+    "rados": {
+        "kind": "rados",
+        "sets": [{"name": "h", "kind": "hadamard", "count": 16, "protect": PATIENT, "budget": BOTH}],
+    },
+    "teachers": {
+        "kind": "teachers",
+        "budget": {"epsilon": 20.0, "delta": 1e-6},
+        "teachers": {"count": 20, "learner": {"kind": "moments"}},
+        "answers": {"queries": 30},
+        "student": {"learner": {"kind": "moments"}},
+        "queries": "queries",
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def ward(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a lake, public queries, a CSV file, and a pipeline of each kind."""
+    folder = tmp_path_factory.mktemp("ward")
+    make_lake(folder / "lake", rows=40_000, features=12, partitions=20, seed=7)
+    make_lake(folder / "queries", rows=30, features=12, partitions=1, seed=9)
+    (folder / "table.csv").write_text("a,b\n" + "1,x\n2,y\n" * 1000)
+    for name, keys in KINDS.items():
+        common: dict[str, Any] = {
+            "dataset": "ward",
+            "lake": "lake",
+            "domain": "lake.yaml",
+            "output": str(folder / name),
+        }
+        if name != "rados":
+            common["protect"] = PATIENT
+        common["ledger"] = {"first_limit": {"epsilon": 50, "delta": 1e-4}}
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump(common | keys))
+    return folder
+
+
+@pytest.fixture
+def looker(shared_cluster: SharedCluster) -> Iterator[Any]:
+    with shared_cluster.client() as client:
+        yield client
+
+
+def started(ward: Path, name: str, cluster: SharedCluster, out: Path) -> subprocess.Popen[str]:
+    """A driver as a process of its own."""
+    words = ["run", str(ward / f"{name}.yaml"), "--cluster", cluster.address, "--out", str(out)]
+    if name == "ingest":
+        words = ["ingest", str(ward / "table.csv"), "--out", str(out)]
+    program = [sys.executable, "-c", "from daskrado.cli.main import main; main()", *words]
+    return subprocess.Popen(program, env=os.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("names", [["iterative"] * 2, ["iterative", "rados", "teachers", "ingest"]])
+def test_jobs_at_once_all_finish_and_leave_nothing(
+    names: list[str], ward: Path, tmp_path: Path, shared_cluster: SharedCluster, looker: Any
+) -> None:
+    drivers = [started(ward, name, shared_cluster, tmp_path / str(i)) for i, name in enumerate(names)]
+    ends = [(*driver.communicate(timeout=LONG), driver.returncode) for driver in drivers]
+    assert [(err, code) for _, err, code in ends] == [("", 0)] * len(names)
+    wait_until_clean(looker)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("moment", [1, 2])
+def test_a_killed_driver_leaves_neither_rows_nor_keys_and_the_next_job_runs(
+    how: signal.Signals, moment: int, ward: Path, tmp_path: Path, shared_cluster: SharedCluster, looker: Any
+) -> None:
+    driver = started(ward, "iterative", shared_cluster, tmp_path / "out")
+    until(lambda: any("data" in found for found in left_behind(looker)), LONG, "the job never kept a row")
+    threading.Event().wait(random.Random(f"{how}{moment}").uniform(0, 0.5))
+    driver.send_signal(how)
+    driver.communicate(timeout=LONG)
+    wait_until_clean(looker)
+    following = started(ward, "rados", shared_cluster, tmp_path / "next")
+    assert following.communicate(timeout=LONG)[1] == ""
+    assert following.returncode == 0
+
+
+def test_workers_that_come_and_go_change_no_bit_and_cost_one_charge(
+    ward: Path, own_ledger: Path, shared_cluster: SharedCluster, looker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sums: list[Any] = []
+    genuine = daskrado.jobs.run.collect
+    monkeypatch.setattr(daskrado.jobs.run, "collect", lambda *a, **k: sums.append(genuine(*a, **k)) or sums[-1])
+    lake, domain = ward / "lake", Domain.load(ward / "lake.yaml")
+
+    def fit(**where: Any) -> None:
+        daskrado.fit(lake, domain, dataset="ward", first_limit=(50.0, 1e-4), **BOTH, **where)
+
+    fit(workers=0)
+    moments = random.Random(4)
+    for _ in range(4):
+        guest = shared_cluster.worker()
+        leaves = threading.Timer(moments.uniform(0.0, 0.6), guest.kill)
+        leaves.start()
+        fit(cluster=shared_cluster.address)
+        leaves.join()
+    assert all(np.array_equal(sums[0].vector, found.vector) for found in sums[1:])
+    assert [entry.state for entry in Ledger.open(own_ledger, create=False).entries()] == ["spent"] * 5
+
+
+def test_kept_rows_of_a_lost_worker_are_read_again(ward: Path, shared_cluster: SharedCluster, looker: Any) -> None:
+    lake, domain = open_lake(ward / "lake", domain := Domain.load(ward / "lake.yaml")), domain
+    weights, lattice = np.linspace(-1, 1, domain.width), Lattice(domain.norm_bound)
+    risk = RiskSum(domain.width, Logistic(), weights, lattice, lake.rows)
+    guest = shared_cluster.worker()
+    with open_passes(lake, domain, Lattice(domain.norm_bound)) as here:
+        expected = here.sum(risk).vector
+    with open_passes(lake, domain, Lattice(domain.norm_bound), client=looker) as passes:
+        assert np.array_equal(passes.sum(risk).vector, expected)
+        held = looker.run(lambda dask_worker: sum("rows" in str(key) for key in dask_worker.data))
+        assert sorted(held.values()) == [1, 1, 1]
+        guest.kill()
+        for _ in range(3):
+            assert np.array_equal(passes.sum(risk).vector, expected)
+    wait_until_clean(looker)
+
+
+def test_room_is_shared_out_over_living_clients(shared_cluster: SharedCluster, looker: Any) -> None:
+    """Half of a worker's limit of 1 GB, less what its process uses; a second job gets what the first one left."""
+    from daskrado.lake.room import give_back, promised
+
+    with shared_cluster.client() as other:
+        first = promised(looker, "a", 10**12)
+        assert len(first) == 2
+        assert all(0 < size < 5 * 10**8 for size in first.values())
+        assert sum(promised(other, "b", 10**12).values()) < 0.2 * sum(first.values())
+        give_back(looker, "a")
+        assert sum(promised(other, "b", 10**12).values()) > 0.8 * sum(first.values())
+    until(
+        lambda: sum(promised(looker, "c", 10**12).values()) > 0.8 * sum(first.values()), 10, "a dead client's promise"
+    )
+    small = promised(looker, "c", 1000)
+    assert 900 <= sum(small.values()) <= 1000
+    give_back(looker, "c")
+
+
+def test_a_job_without_room_reads_the_lake_again(ward: Path, shared_cluster: SharedCluster, looker: Any) -> None:
+    from daskrado.lake.room import give_back, promised
+
+    domain = Domain.load(ward / "lake.yaml")
+    lake = open_lake(ward / "lake", domain)
+    assert lake.rows * row_bytes(domain) > 0
+    with shared_cluster.client() as hoarder:
+        promised(hoarder, "all", 10**12)
+        with open_passes(lake, domain, Lattice(domain.norm_bound), client=looker) as passes:
+            found = [passes.sum(MeanOperator(domain.width)).vector for _ in range(2)]
+            assert not [entry for entry in left_behind(looker) if "rows" in entry]
+        give_back(hoarder, "all")
+    with open_passes(lake, domain, Lattice(domain.norm_bound)) as here:
+        expected = here.sum(MeanOperator(domain.width)).vector
+    assert np.array_equal(found[0], expected)
+    assert np.array_equal(found[1], expected)
+
+
+def test_no_secret_passes_through_the_scheduler(ward: Path, shared_cluster: SharedCluster, looker: Any) -> None:
+    """The scheduler's memory is searched for the key while the workers have it."""
+    from daskrado.lake.seeds import SignatureKey
+
+    domain = Domain.load(ward / "lake.yaml")
+    lake = open_lake(ward / "lake", domain, ids=True)
+    key = SignatureKey.secret()
+    seen: list[bool] = []
+
+    def find(there: Path) -> bool:
+        needle = key.key_bytes()
+        for line in (there / "maps").read_text().splitlines():
+            span, mode, *_ = line.split()
+            if not mode.startswith("rw"):
+                continue
+            low, high = (int(edge, 16) for edge in span.split("-"))
+            with (there / "mem").open("rb", buffering=0) as memory:
+                memory.seek(low)
+                try:
+                    if needle in memory.read(high - low):
+                        return True
+                except OSError:
+                    continue
+        return False
+
+    def look(done: int, total: int) -> None:
+        if not seen:
+            seen.append(find(Path(f"/proc/{shared_cluster.scheduler.pid}")))
+            pids = looker.run(os.getpid)
+            seen.append(any(find(Path(f"/proc/{pid}")) for pid in pids.values()))
+
+    with open_passes(lake, domain, Lattice(domain.norm_bound), seeded=True, key=key, client=looker) as passes:
+        passes.sum(HadamardRados(domain.width, 16), progress=look)
+    assert seen == [False, True]
