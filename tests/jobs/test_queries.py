@@ -42,7 +42,7 @@ def content(clinic: Clinic, tmp_path: Path, **changes: Any) -> dict[str, Any]:
         "output": str(tmp_path / "out"),
         "protect": {"relation": "replace_one", "unit": "one patient"},
         "budget": {"epsilon": 2.0, "delta": 1e-6},
-        "ledger": {"first_limit": {"epsilon": 13.0, "delta": 1e-4}},
+        "ledger": {"first_limit": {"epsilon": 3.0, "delta": 1e-5}},
         "universe": COLUMNS,
         "updates": 8,
         "queries": [{}, {"smoker": True}, {"smoker": True, "readmitted": "yes"}, {"ward": ["surgery", "oncology"]}],
