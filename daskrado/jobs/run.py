@@ -20,6 +20,7 @@ from daskrado.ledger.ledger import Grant
 from daskrado.privacy.mechanisms import Mechanism
 from daskrado.privacy.release import Release
 from daskrado.statistics.base import Statistic, Summary
+from daskrado.table.domain import Domain
 from daskrado.table.lattice import Lattice
 
 if TYPE_CHECKING:
@@ -94,12 +95,14 @@ class Run:
         """Disconnect from the workers."""
         self._stack.close()
 
-    def collect(self, statistic: Statistic, lattice: Lattice, *, key: SignatureKey | None = None) -> Summary:
-        """Sum a statistic over the lake, exactly."""
+    def collect(
+        self, statistic: Statistic, lattice: Lattice, *, key: SignatureKey | None = None, domain: Domain | None = None
+    ) -> Summary:
+        """Sum a statistic over the lake, exactly; ``domain`` reads the rows in another way than the job's."""
         return collect(
             statistic,
             self.lake,
-            self.job.domain,
+            domain or self.job.domain,
             lattice,
             key=key,
             client=self.client,

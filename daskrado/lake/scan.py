@@ -79,7 +79,7 @@ def open_lake(
     refused only if ``strict``, which is for runs that protect nobody: else it would be an answer about rows that
     nobody paid for.
     """
-    if not isinstance(source, _ADDRESSES):
+    if not is_address(source):
         from daskrado.lake.frames import open_frame
 
         return open_frame(source, domain, label=label, ids=ids, strict=strict)
@@ -132,6 +132,11 @@ def _content_digest(file: LakeFile) -> bytes:
     return digest.digest()
 
 
+def is_address(source: Any) -> bool:
+    """Whether a lake is given by where it lies, not as a frame."""
+    return isinstance(source, _ADDRESSES)
+
+
 def open_files(source: Any, columns: Sequence[str]) -> list[ParquetPartition]:
     """The partitions of Parquet files that need no Domain, each of which must have the columns."""
     footers = [read_footer({}, file) for file in find_files(source)]
@@ -144,7 +149,7 @@ def open_files(source: Any, columns: Sequence[str]) -> list[ParquetPartition]:
 
 def require_columns(source: Any, columns: Sequence[str]) -> None:
     """Refuse a lake in which some file lacks one of these columns."""
-    if not isinstance(source, _ADDRESSES):
+    if not is_address(source):
         return  # a frame has the same columns everywhere
     for file in find_files(source) if columns else ():
         schema = read_footer({}, file).schema

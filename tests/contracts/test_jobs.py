@@ -49,6 +49,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "values": ["cardiology", "maternity", "medicine", "oncology", "surgery"],
     },
     "margins": {"protect": PATIENT, "budget": BOTH, "models": ["model.json"], "bins": 20},
+    "describe": {"protect": PATIENT, "budget": BOTH},
     "local": {
         "protect": {"relation": "label_flip", "unit": "one label"},
         "budget": {"epsilon": 1.0},

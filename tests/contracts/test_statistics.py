@@ -29,8 +29,10 @@ from daskrado.statistics import (
     UniformRados,
 )
 from daskrado.statistics.boosting import MistakeCounts
+from daskrado.statistics.column_cells import ColumnCells
 from daskrado.statistics.slopes import SlopeSum
 from daskrado.statistics.universe import Axis, Universe
+from daskrado.table.cells import CellColumn
 from daskrado.table.lattice import Lattice
 
 WIDTH = 4
@@ -52,6 +54,7 @@ EXAMPLES: list[Statistic] = [
     NoisyColumnRados(WIDTH, 6, (0,), 1.0, balanced=False),
     MistakeCounts(WIDTH, np.tile(np.eye(WIDTH)[0], (5, 1)).tobytes()),
     SlopeSum.at(np.zeros(WIDTH), Huber(0.5), LATTICE),
+    ColumnCells(WIDTH, (CellColumn("a", ("declared", "other", "null"), (0, 0, 1), (True, False, False), 0),)),
     Histogram(WIDTH, UNIVERSE),
     Histogram(WIDTH, Universe(UNIVERSE.axes[:2])),
     MarginHistogram(WIDTH, ((2**26, 0, 0, 0), (2**24, 2**25, -(2**23), 1)), LATTICE.bits, bins=40),

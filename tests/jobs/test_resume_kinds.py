@@ -67,6 +67,7 @@ KINDS: dict[str, dict[str, Any]] = {
         "values": ["cardiology", "maternity", "medicine", "oncology", "surgery"],
     },
     "margins": {"protect": PATIENT, "budget": BOTH, "models": ["model.json"], "bins": 20},
+    "describe": {"protect": PATIENT, "budget": BOTH},
     "local": {"protect": LABEL, "budget": {"epsilon": 1.0}, "reports": {"kind": "labels", "epsilon": 1.0}},
 }
 ENGINES: dict[str, dict[str, Any]] = {

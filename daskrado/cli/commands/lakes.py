@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import click
 
-from daskrado.cli.commands.signature import Lines, command
+from daskrado.cli.commands.shared import progress_bar
+from daskrado.cli.commands.signature import LedgerPath, Lines, OnCluster, command
+from daskrado.errors import UsageError
 
-lake = click.Group("lake", help="Lakes: make a synthetic one, make few files of many.")
+lake = click.Group("lake", help="Lakes: make a synthetic one, check one, make few files of many.")
 
 
 @command(name="make-lake")
@@ -42,9 +45,89 @@ def compact(lake: str) -> Lines:
     return f"{shown(lake)}: {before} files before, {after} now"
 
 
+@command(lake)
+def check(
+    lake: str,
+    *,
+    domain: Annotated[Path, "The domain file that the rows should fit."],
+    dataset: Annotated[str | None, "The data set's name in the ledger, which is marked."] = None,
+    ledger: LedgerPath = None,
+) -> Iterator[str]:
+    """For the owner alone: list files, columns and counts of rows that do not fit a domain. Exit code 1 if any.
+
+    Private runs say nothing of such rows and let them count as nothing. What is printed here is exact: with --dataset
+    the ledger remembers that exact counts of that data set were seen.
+    """
+    from daskrado.lake.check import check_lake
+    from daskrado.table.domain import Domain
+
+    loaded = Domain.load(domain)
+    if dataset is not None:
+        _mark_counts(dataset, ledger)
+    fits = True
+    for finding in check_lake(lake, loaded):
+        fits = False
+        yield str(finding)
+    if not fits:
+        raise click.exceptions.Exit(1)
+    yield f"{lake}: every row fits {domain}"
+
+
+def _mark_counts(dataset: str, path: Path | None) -> None:
+    """Before a row is read: whoever is cut off has seen what was printed."""
+    from daskrado.ledger.config import default_ledger
+    from daskrado.ledger.ledger import Ledger
+    from daskrado.ledger.records import Mark
+
+    with Ledger.open(path or default_ledger()) as opened:
+        opened.mark(dataset, Mark.COUNTS, run="lake check")
+
+
 @command()
-def describe(lake: str, *, label: Annotated[str, "The label column."], out: Path, overwrite: bool = False) -> Lines:
-    """Draft a domain file from Parquet schemas; bounds and categories are left to fill in."""
+def describe(
+    lake: str,
+    *,
+    label: Annotated[str | None, "The label column: draft a domain."] = None,
+    out: Path,
+    domain: Annotated[Path | None, "A domain file: release noisy shares of its columns."] = None,
+    dataset: Annotated[str | None, "The data set's name in the ledger."] = None,
+    epsilon: Annotated[float | None, "What the shares cost."] = None,
+    delta: float = 0.0,
+    relation: Literal["add_remove", "replace_one"] = "add_remove",
+    unit: str = "one row",
+    cluster: OnCluster,
+    ledger: LedgerPath = None,
+    overwrite: bool = False,
+) -> Lines:
+    """Draft a domain file from Parquet schemas, or release what the columns of a domain hold.
+
+    With --label no row is read, and bounds and categories are left to fill in. With --domain and --epsilon the shares
+    of null, unknown, clipped, unusable and positive values are released with noise, and charged.
+    """
+    if (label is None) == (domain is None):
+        raise UsageError("give --label to draft a domain, or --domain and --epsilon to release shares of its columns")
+    if label is not None:
+        return _draft(lake, label, out, overwrite=overwrite)
+    if epsilon is None or dataset is None:
+        raise UsageError("noisy shares are charged: give --dataset and --epsilon")
+    from daskrado.jobs.base import perform
+    from daskrado.jobs.load import load_job
+
+    keys = {
+        "kind": "describe",
+        "dataset": dataset,
+        "lake": lake,
+        "domain": str(domain),
+        "output": str(out),
+        "protect": {"relation": relation, "unit": unit},
+        "budget": {"epsilon": epsilon, "delta": delta},
+    }
+    with progress_bar("describe") as progress:
+        job = load_job(keys).with_changes(cluster=cluster)
+        return perform(job, overwrite=overwrite, ledger=ledger, progress=progress).lines
+
+
+def _draft(lake: str, label: str, out: Path, *, overwrite: bool) -> str:
     from daskrado.lake.describe import describe
     from daskrado.lake.publish import check_free_text
     from daskrado.table.yaml_file import write_text

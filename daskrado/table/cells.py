@@ -1,0 +1,91 @@
+"""Cells of columns: where each value lies with regard to the Domain. Every row lies in one cell of every column."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskrado.table.domain import BooleanColumn, CategoricalColumn, Column, Domain, Fill, NumericColumn
+
+NULL, CLIPPED, OTHER, POSITIVE = "null", "clipped", "other", "positive"
+
+
+@dataclass(frozen=True)
+class CellColumn:
+    """The cells of one column, and where rows of the describing Domain hold it.
+
+    ``places`` gives the cell of each one-hot feature, or of false and true; a null has the last cell. ``allowed``
+    says of each cell whether the Domain takes such a value or lets its row count as nothing.
+    """
+
+    name: str
+    cells: tuple[str, ...]
+    places: tuple[int, ...]
+    allowed: tuple[bool, ...]
+    start: int
+    signed: bool = False
+
+    @property
+    def width(self) -> int:
+        """Number of features, with the flag of nulls."""
+        return 2 if self.signed else len(self.places) + 1
+
+    def codes(self, x: NDArray[np.float64]) -> NDArray[np.int64]:
+        """The cell of each encoded row."""
+        part = x[:, self.start : self.start + self.width]
+        found = part[:, 0] > 0 if self.signed else part[:, :-1].argmax(axis=1)
+        cells = np.array(self.places, dtype=np.int64)[found.astype(np.int64)]
+        return np.where(part[:, -1] > 0, len(self.cells) - 1, cells)
+
+
+def describing(domain: Domain) -> tuple[Domain, tuple[CellColumn, ...]]:
+    """A Domain that takes any value, its own label among its features, and the cells that its rows lie in.
+
+    It has bounds as edges of bins, an "other" and a flag for nulls everywhere, so that no row counts as nothing.
+    """
+    label = domain.label
+    pair = CategoricalColumn(kind="categorical", values=(label.positive, label.negative))
+    columns: dict[str, Any] = {}
+    found: list[CellColumn] = []
+    at = 0
+    for name, column in {**domain.columns, label.column: pair}.items():
+        open_column, cells = _open(name, column, at, is_label=name == label.column)
+        columns[name] = open_column
+        found.append(cells)
+        at += cells.width
+    changes = {
+        "columns": columns,
+        "label": label.model_copy(update={"column": "\0none"}),  # never read
+        "norm_bound": math.sqrt(2.0 * len(columns)) + 1.0,  # above that of any row: nothing is clipped
+        "intercept": 0.0,
+        "kernel": None,
+    }
+    return domain.model_copy(update=changes), tuple(found)
+
+
+def _open(name: str, column: Column, at: int, *, is_label: bool) -> tuple[Column, CellColumn]:
+    filled = column.fill is not None
+    if isinstance(column, NumericColumn):
+        changes = {
+            "lower": column.lower - 1.0,
+            "upper": column.upper + 1.0,
+            "bins": (column.lower, math.nextafter(column.upper, math.inf)),
+            "transform": "none",
+            "nulls": Fill(fill=column.lower),
+        }
+        cells = CellColumn(name, ("inside", CLIPPED, NULL), (1, 0, 1), (True, True, filled), at)
+        return column.model_copy(update=changes), cells
+    if isinstance(column, BooleanColumn):
+        cells = CellColumn(name, ("false", "true", NULL), (0, 1), (True, True, filled), at, signed=True)
+        return column.model_copy(update={"nulls": Fill(fill=False)}), cells
+    count = len(column.values)
+    taken = column.other and not is_label
+    if is_label:
+        cells = CellColumn(name, (POSITIVE, "negative", OTHER, NULL), (0, 1, 2), (True, True, False, False), at)
+    else:
+        cells = CellColumn(name, ("declared", OTHER, NULL), (0,) * count + (1,), (True, taken, filled), at)
+    return column.model_copy(update={"other": True, "nulls": Fill(fill=column.values[0])}), cells

@@ -1,0 +1,68 @@
+"""``lake check``: the owner sees every mistake with its exact count, and the ledger remembers that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+from click.testing import CliRunner
+from damaged_files import damaged_copy
+
+from daskrado.cli.main import cli
+from daskrado.lake.check import check_lake
+from daskrado.ledger.ledger import Ledger
+from daskrado.table.domain import Domain
+
+Clinic = Callable[..., tuple[Path, Domain]]
+
+
+def spoilt(lake: Path, folder: Path) -> Path:
+    """Three files: one as it was, one with odd values, one without a column."""
+    folder.mkdir()
+    frames = [pd.read_parquet(path) for path in sorted(lake.glob("*.parquet"))]
+    frames[1] = frames[1].astype({"bmi": "float64"}).reset_index(drop=True)
+    frames[1].loc[[1, 5], "bmi"] = [float("inf"), float("-inf")]
+    frames[1].loc[[2, 3, 4], "readmitted"] = ["perhaps", None, "never"]
+    frames[2] = frames[2].drop(columns="age")
+    for number, frame in enumerate(frames):
+        frame.to_parquet(folder / f"part-{number}.parquet")
+    return folder
+
+
+def test_every_mistake_is_named_and_counted(clinic: Clinic, tmp_path: Path) -> None:
+    path, domain = clinic(3000, 3)
+    assert list(check_lake(path, domain)) == []
+    lake = spoilt(path, tmp_path / "lake")
+    found = [str(finding) for finding in check_lake(lake, domain)]
+    odd, short = lake / "part-1.parquet", lake / "part-2.parquet"
+    assert found[:2] == [
+        f"{odd}: column 'bmi': NaN or infinite (2 rows)",
+        f"{odd}: column 'readmitted': label outside ['yes', 'no'] (3 rows)",
+    ]
+    assert found[2].startswith(f"{short}: column 'age' is missing")
+    assert len(found) == 3
+    frame = pd.concat([pd.read_parquet(lake / f"part-{n}.parquet") for n in (0, 1)], ignore_index=True)
+    assert [finding.rows for finding in check_lake(frame, domain)] == [2, 3]
+
+
+def test_damaged_pages_are_found(clinic: Clinic, tmp_path: Path) -> None:
+    path, domain = clinic(3000, 3)
+    (found,) = check_lake(damaged_copy(path, tmp_path / "bad"), domain)
+    assert found.where.endswith("part-00002.parquet")
+    assert found.what.startswith("cannot be read as Parquet")
+    assert found.rows is None
+
+
+def test_the_command_lists_marks_and_fails(clinic: Clinic, tmp_path: Path, own_ledger: Path) -> None:
+    path, _ = clinic(3000, 3)
+    good = CliRunner().invoke(cli, ["lake", "check", str(path), "--domain", f"{path}.yaml"])
+    assert (good.exit_code, good.output) == (0, f"{path}: every row fits {path}.yaml\n")
+    assert not own_ledger.exists()  # nothing was named that could be marked
+    lake = spoilt(path, tmp_path / "lake")
+    words = ["lake", "check", str(lake), "--domain", f"{path}.yaml", "--dataset", "clinic"]
+    bad = CliRunner().invoke(cli, words)
+    assert bad.exit_code == 1
+    assert bad.output.count("\n") == 3
+    with Ledger.open(own_ledger) as ledger:
+        assert [(marked.mark, marked.run) for marked in ledger.marks("clinic")] == [("exact counts", "lake check")]
