@@ -8,12 +8,14 @@ from typing import ClassVar
 
 import numpy as np
 
+from daskrado.errors import UsageError
 from daskrado.privacy.relations import Relation, Sensitivity
 from daskrado.statistics.base import Block, IntVector, Rows, Statistic
 from daskrado.table.lattice import Lattice
 from daskrado.table.products import outer, sums
 
 FINE = 5  # bits: on 11-bit rows, noise on the mean is drawn on a 16-bit grid, where it counts as normal
+MOST_FEATURES = 5_000  # their moments have 100 MB, of which a worker merges eight at a time
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,14 @@ class Moments(Statistic):
     name: ClassVar[str] = "moments"
     compact: ClassVar[bool] = True
     default_bits: ClassVar[int] = 16  # products take twice the bits: room for 2**30 rows; 11 have room for 2**40
+
+    def __post_init__(self) -> None:
+        if self.width > MOST_FEATURES:
+            size = self.width + self.width * (self.width + 1) // 2
+            raise UsageError(
+                f"moments of {self.width:,} features are {size:,} numbers, {8 * size / 1e9:.1f} GB on each worker: "
+                f"at most {MOST_FEATURES:,} features; take learner gradient, or declare fewer categories or bins"
+            )
 
     @property
     def blocks(self) -> tuple[Block, ...]:

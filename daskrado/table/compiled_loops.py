@@ -125,6 +125,26 @@ def _encode(
     return True
 
 
+def _count(values: Any, edge: float, counts: Any) -> None:
+    for i in range(values.size):
+        counts[i] += 1.0 if values[i] >= edge else 0.0
+
+
+count = numba.jit(_count, nogil=True)
+
+
+def _bins(values: Any, edges: Any, out: Any) -> None:
+    every = np.empty(TILE)
+    for start in range(0, values.size, TILE):
+        stop = min(start + TILE, values.size)
+        counts = every[: stop - start]
+        counts[:] = 0.0
+        for edge in edges:
+            count(values[start:stop], edge, counts)
+        for i in range(counts.size):
+            out[start + i] = np.int32(counts[i])
+
+
 def _exp_minus(a: Any, farthest: float, whole: Any, parts: Any, coefficients: Any, out: Any) -> None:
     steps = parts.size
     for i in range(a.size):
@@ -156,6 +176,7 @@ _ENCODE = (
 _VECTOR = "float64[::1]"
 LOOPS: dict[str, Loop] = {
     "encode": (_encode, _ENCODE),
+    "bins": (_bins, "void(Array(float64, 1, 'C', readonly=True), float64[::1], int32[::1])"),
     "exp_minus": (_exp_minus, f"void({_VECTOR}, float64, {_VECTOR}, {_VECTOR}, {_VECTOR}, {_VECTOR})"),
     "log_one_plus": (_log_one_plus, f"void({_VECTOR}, {_VECTOR}, {_VECTOR}, {_VECTOR})"),
 }

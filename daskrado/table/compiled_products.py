@@ -17,9 +17,9 @@ from daskrado.table.inner_loops import Loop
 TILE = 2048  # rows that go through all columns before the next ones: they stay in the processor's cache
 
 
-def _dots_codes(codes: Any, weights: Any, first: int, worth: Any, out: Any) -> None:
+def _dots_codes(codes: Any, weights: Any, worth: Any, out: Any) -> None:
     for i in range(codes.size):
-        out[i] += weights[first + codes[i]] * worth[i]
+        out[i] += weights[codes[i]] * worth[i]
 
 
 def _dots_times(values: Any, weight: float, worth: Any, out: Any) -> None:
@@ -50,11 +50,11 @@ def _dots(
         for column in range(kinds.size):
             first, place = firsts[column], places[column]
             if kinds[column] == CODE8:
-                dots_codes(c8[place, start:stop], weights, first, worth, part)
+                dots_codes(c8[place, start:stop], weights[first:], worth, part)
             elif kinds[column] == CODE16:
-                dots_codes(c16[place, start:stop], weights, first, worth, part)
+                dots_codes(c16[place, start:stop], weights[first:], worth, part)
             elif kinds[column] == CODE32:
-                dots_codes(c32[place, start:stop], weights, first, worth, part)
+                dots_codes(c32[place, start:stop], weights[first:], worth, part)
             elif kinds[column] == TIMES:
                 dots_times(times[place, start:stop], weights[first], worth, part)
             else:

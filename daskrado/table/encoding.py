@@ -13,9 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from daskrado.table import inner_loops as loops
 from daskrado.table.arrow_arrays import in_days, plain, to_numpy, value_set, with_minus_one
 from daskrado.table.domain import BooleanColumn, CategoricalColumn, DateColumn, Domain, NumericColumn, Scalar
 from daskrado.table.encoded_table import EncodedTable
+
+_FEW_EDGES = 200  # up to so many, comparing with all of them is faster than a search
 
 
 def places(data: pa.Array | pa.ChunkedArray, values: pa.Array) -> Any:
@@ -133,11 +136,22 @@ def _numeric(out: EncodedTable, name: str, column: NumericColumn, data: pa.Array
     if values.dtype != np.float32 or column.bins is not None or column.transform != "none":
         values = values.astype(np.float64, copy=False)
     if column.bins is not None:
-        out.values[name] = np.digitize(out.finite(name, values), column.bins).astype(np.int32)
+        out.values[name] = bin_codes(out.finite(name, values), column.bins)
     elif column.transform == "log1p":
         out.values[name] = np.log1p(np.maximum(out.finite(name, values), column.lower))
     else:
         out.values[name] = values
+
+
+def bin_codes(values: NDArray[np.float64], edges: Sequence[float]) -> NDArray[np.int32]:
+    """How many edges are at most each value: its bin."""
+    loop = loops.compiled("bins") if len(edges) <= _FEW_EDGES else None
+    if loop is None:
+        return np.digitize(values, edges).astype(np.int32)
+    loop(
+        np.ascontiguousarray(values), np.array(edges, dtype=np.float64), out := np.zeros(len(values), dtype=np.int32)
+    )
+    return out
 
 
 def _categorical(out: EncodedTable, name: str, column: CategoricalColumn, data: pa.Array) -> None:

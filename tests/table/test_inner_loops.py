@@ -28,7 +28,7 @@ from daskrado.table.compact import CODE8, CODE16, CODE32, Compact, code_kind
 from daskrado.table.compact_encoding import CompactTable
 from daskrado.table.compiled_loops import TILE
 from daskrado.table.domain import Domain
-from daskrado.table.encoding import encode_table
+from daskrado.table.encoding import bin_codes, encode_table
 from daskrado.table.lattice import Lattice
 from daskrado.table.yaml_file import parse
 
@@ -136,6 +136,16 @@ def test_every_column_that_is_not_finite_is_named() -> None:
     made = encode_table(DOMAIN, table(2, a=bad, c=bad, d=bad), label=False)
     made.block(0, 2, np.empty((2, DOMAIN.width), order="F"))
     assert sorted(problem.column for problem in made.problems) == ["a", "c", "d"]
+
+
+@pytest.mark.parametrize("edges", [1, 24, 201])
+def test_values_at_an_edge_belong_to_the_bin_above(edges: int) -> None:
+    """By counting, value by value; more edges than 200 are searched."""
+    steps = sorted(np.random.default_rng(edges).normal(size=edges).tolist())
+    values = np.concatenate([steps, np.random.default_rng(1).normal(size=TILE + 3), [-0.0, 1e300, -1e300]])
+    for found in both(lambda: bin_codes(values, steps)):
+        assert found.tolist() == [sum(edge <= value for edge in steps) for value in values]
+        assert found.dtype == np.int32
 
 
 @pytest.mark.parametrize("positive", [True, False])

@@ -20,7 +20,7 @@ from daskrado.cluster import ClusterConfig, connect
 from daskrado.lake.collect import CHUNK_ROWS, collect
 from daskrado.lake.scan import Lake, open_lake
 from daskrado.lake.seeds import position_seeds
-from daskrado.statistics import HadamardRados, Rows, Statistic, UniformRados
+from daskrado.statistics import HadamardRados, Rows, UniformRados
 from daskrado.table.compact_encoding import CompactTable
 from daskrado.table.domain import Domain
 from daskrado.table.encoding import encode_table, needed_columns
@@ -164,14 +164,16 @@ def _dense_ratio(lake: Lake, domain: Domain, lattice: Lattice) -> float:
     compact = [rows.take(slice(start, start + CHUNK_ROWS)) for start in starts]
     dense = [rows.dense(start, start + CHUNK_ROWS) for start in starts]
     uniform, hadamard = UniformRados(domain.width, RADOS), HadamardRados(domain.width, RADOS)
-    return cpu_seconds(uniform, dense, 1) / cpu_seconds(hadamard, compact, 10)
+    return cpu_seconds(uniform.partial, dense, 1) / cpu_seconds(hadamard.partial, compact, 10)
 
 
-def cpu_seconds(statistic: Statistic, blocks: Sequence[Rows], repeats: int) -> float:
-    """CPU seconds of one pass over some blocks of rows, the first block once before."""
-    statistic.partial(blocks[0])
-    start = time.process_time()
+def cpu_seconds(partial_sum: Callable[[Rows], Any], blocks: Sequence[Rows], repeats: int) -> float:
+    """CPU seconds of one pass over some blocks of rows; the median of ``repeats``, the first block once before."""
+    partial_sum(blocks[0])
+    found = []
     for _ in range(repeats):
+        start = time.process_time()
         for block in blocks:
-            statistic.partial(block)
-    return (time.process_time() - start) / repeats
+            partial_sum(block)
+        found.append(time.process_time() - start)
+    return statistics.median(found)

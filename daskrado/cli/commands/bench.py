@@ -23,6 +23,14 @@ def collect(*, rows: Rows = 8_000_000, features: Count = 28, as_json: AsJson = F
 
 
 @command(bench)
+def gradient(*, rows: Rows = 1_000_000, columns: Count = 12, as_json: AsJson = False) -> Lines:
+    """A pass of the noisy gradient against dense rows; a private fit from Parquet against scikit-learn in memory."""
+    from daskrado.cli.bench.gradient import gradient_figures
+
+    return _shown(gradient_figures(rows, columns), as_json)
+
+
+@command(bench)
 def memory(
     *,
     rows: Annotated[int, click.IntRange(1000), "Rows of the smallest lake."] = 500_000,
