@@ -26,6 +26,10 @@ class LedgerError(DaskradoError):
     """The ledger file cannot be read or written, or an entry is used against its rules."""
 
 
+class NoLedgerError(LedgerError):
+    """There is no ledger at an address."""
+
+
 class BudgetError(LedgerError):
     """The budget does not cover the request; nothing was debited."""
 

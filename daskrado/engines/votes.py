@@ -255,7 +255,7 @@ class VoteEngine:
         if role not in self.journal.paid:
             return None
         number, run = self.journal.paid[role]
-        entry, ledger = self.account.entry(number), self.account.ledger.path
+        entry, ledger = self.account.entry(number), self.account.ledger.address
         if entry is None or (entry.run, entry.event) != (run, event):
             raise LedgerError(
                 f"the engine {self.journal.folder} was paid for by entry {number} of a ledger that is not the "

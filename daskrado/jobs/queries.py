@@ -189,7 +189,7 @@ class QueriesJob(PrivateJob):
         wanted = (payer, self.dataset, charge.relation, charge.event)
         found = entry and (entry.run, entry.dataset, entry.relation, entry.event)
         if entry is None or entry.state is State.VOID or found != wanted:
-            ledger = account.ledger.path
+            ledger = account.ledger.address
             raise UsageError(f"journal: the ledger {ledger} has no charge that fits it; start a new journal")
         if entry.fingerprint != account.ledger.keyed(run.lake.fingerprint):
             raise UsageError("journal: the lake has changed since it was charged; start a new journal")

@@ -23,11 +23,15 @@ _log = logging.getLogger(__name__)
 
 def opened_ledger(path: str | Path | None, config: LedgerConfig) -> Ledger:
     """The ledger that a job debits: the one given, else the pipeline's, else this user's."""
-    chosen = path or config.path
-    if chosen is None:
-        chosen = default_ledger()
+    return own_ledger(create=True) if (chosen := path or config.path) is None else Ledger.open(chosen)
+
+
+def own_ledger(*, create: bool) -> Ledger:
+    """This user's ledger."""
+    chosen = default_ledger()
+    if create and isinstance(chosen, Path):
         chosen.parent.mkdir(parents=True, exist_ok=True)
-    return Ledger.open(chosen)
+    return Ledger.open(chosen, create=create)
 
 
 def set_first_limit(ledger: Ledger, config: LedgerConfig, dataset: str, *relations: Relation) -> tuple[str, ...]:

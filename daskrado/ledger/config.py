@@ -4,36 +4,44 @@ from __future__ import annotations
 
 import getpass
 import os
-from contextvars import ContextVar
 from pathlib import Path
+
+from pydantic import AliasChoices, Field
 
 from daskrado.privacy.protect import Budget
 from daskrado.table.yaml_file import Frozen
 
+SERVERS = ("postgresql://", "postgres://")
+"""How the address of a ledger on a server begins."""
+
 
 class LedgerConfig(Frozen):
-    """Which ledger is debited. ``first_limit`` applies only to a data set whose owner has set no limit yet."""
+    """Which ledger is debited: a file, or ``postgresql://user@server/database``.
 
-    path: str | None = None
+    ``first_limit`` applies only to a data set whose owner has set no limit yet.
+    """
+
+    path: str | None = Field(default=None, validation_alias=AliasChoices("path", "url"))
     first_limit: Budget | None = None
 
 
-def default_ledger() -> Path:
+def default_ledger() -> str | Path:
     """The ledger of this user, unless the environment variable DASKRADO_LEDGER names another."""
     named = os.environ.get("DASKRADO_LEDGER")
+    if named and named.startswith(SERVERS):
+        return named
     return Path(named) if named else Path.home() / ".daskrado" / "ledger.sqlite"
 
 
-who: ContextVar[str | None] = ContextVar("who", default=None)
-"""The name that ``--who`` gave for this command."""
+def local_folder() -> Path:
+    """Where this machine keeps what belongs to its ledger: beside the default file, or ``~/.daskrado``."""
+    chosen = default_ledger()
+    return Path.home() / ".daskrado" if isinstance(chosen, str) else chosen.absolute().parent
 
 
 def this_user() -> str:
-    """The name that stands in a ledger's records: what ``--who`` gave, else this user's."""
-    given = who.get()
-    if given is not None:
-        return given
+    """The name that stands in a ledger's records: DASKRADO_WHO, or what ``--who`` gave, or this user's."""
     try:
-        return getpass.getuser()
+        return os.environ.get("DASKRADO_WHO") or getpass.getuser()
     except (KeyError, OSError):  # a user without a name, as in some containers
         return str(os.getuid())

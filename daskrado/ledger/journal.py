@@ -107,8 +107,8 @@ class Journal(Closable):
     @property
     def finish(self) -> str:
         """The command that finishes the run."""
-        ledger = self.folder.parent.with_suffix("")
-        where = "" if ledger == default_ledger() else f" --ledger {shlex.quote(str(ledger))}"
+        ledger = self.content.get("ledger", str(self.folder.parent.with_suffix("")))
+        where = "" if ledger == str(default_ledger()) else f" --ledger {shlex.quote(ledger)}"
         return str(self.content.get("finish", f"daskrado run --resume {self.folder.name[:12]}{where}"))
 
     @property
@@ -305,9 +305,9 @@ def find_journal(ledger: Ledger, run: str) -> Path:
     if found:
         raise UsageError(f"--resume {run}: {len(found)} unfinished runs begin like this; give more of the identifier")
     if entries_of(ledger, run):
-        raise UsageError(f"--resume {run}: this run has nothing left to finish in {ledger.path}")
+        raise UsageError(f"--resume {run}: this run has nothing left to finish in {ledger.address}")
     known = f"unfinished here: {', '.join(sorted(names)[:5])}" if names else "no run is unfinished here"
-    raise UsageError(f"--resume {run}: no such run in {ledger.path} ({known})")
+    raise UsageError(f"--resume {run}: no such run in {ledger.address} ({known})")
 
 
 def unfinished(ledger: Ledger) -> list[tuple[str, str]]:

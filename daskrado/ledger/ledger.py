@@ -14,9 +14,10 @@ from daskrado.errors import BudgetError, LedgerError, UsageError
 from daskrado.ledger import balances, chain, checked
 from daskrado.ledger.balances import Budget
 from daskrado.ledger.chain import Kind
-from daskrado.ledger.config import this_user
+from daskrado.ledger.config import SERVERS, this_user
 from daskrado.ledger.entries import Debit, whose
 from daskrado.ledger.ledger_file import LedgerFile
+from daskrado.ledger.postgres import Postgres
 from daskrado.ledger.records import (
     Balance,
     Grant,
@@ -28,7 +29,7 @@ from daskrado.ledger.records import (
     Remaining,
     State,
 )
-from daskrado.ledger.store import Rows
+from daskrado.ledger.store import Rows, Store
 from daskrado.ledger.version_1 import convert
 from daskrado.ledger.views import LedgerViews, dataset_name, drawn, left
 from daskrado.privacy.accountant import Amount, Event
@@ -53,7 +54,7 @@ class Ledger(LedgerViews):
 
     @classmethod
     def open(cls, path: str | Path, *, timeout: float = 30.0, create: bool = True, who: str | None = None) -> Ledger:
-        """Open the ledger at ``path``; make it if it is missing and ``create`` is true.
+        """Open the ledger at ``path``, a file or ``postgresql://...``; make it if it is missing, unless told not to.
 
         ``timeout`` is how many seconds an operation waits for another process. ``who`` is the name that stands in
         what is written, this user's unless it is given.
@@ -61,7 +62,12 @@ class Ledger(LedgerViews):
         if not 0 <= timeout <= 86400:
             raise UsageError(f"the ledger timeout must be between 0 and 86400 seconds, got {timeout!r}")
         name = who or this_user()
-        store = LedgerFile(Path(path).absolute(), timeout, partial(checked.begin, who=name), convert)
+        fill = partial(checked.begin, who=name)
+        store: Store
+        if isinstance(path, str) and path.startswith(SERVERS):
+            store = Postgres(path, timeout, fill)
+        else:
+            store = LedgerFile(Path(path).absolute(), timeout, fill, convert)
         store.prepare(create=create)
         checked.check(store)
         return cls(store, name)
@@ -148,7 +154,7 @@ class Ledger(LedgerViews):
             entry = _next_entry(rows)
             balances.write_debit(rows, debit, fingerprint, charged, who=self._who, dataset=name, run=run, entry=entry)
         _log.info(
-            "entry %d of %s: reserved %s for %r under %s, run %s", entry, self.path, event, name, debit.whose, run
+            "entry %d of %s: reserved %s for %r under %s, run %s", entry, self.address, event, name, debit.whose, run
         )
         return Grant(entry, name, debit.whose.relation, event, self.path, run)
 
@@ -172,8 +178,8 @@ class Ledger(LedgerViews):
             entry = self._own(rows, grant)
             if str(name) in drawn(rows, grant.entry, str(name)):
                 raise LedgerError(
-                    f"run {grant.run}: draw {name} of entry {grant.entry} of the ledger {self.path} was made before; "
-                    "noise is never drawn twice for one grant, so the charge stays"
+                    f"run {grant.run}: draw {name} of entry {grant.entry} of the ledger {self.address} was made "
+                    "before; noise is never drawn twice for one grant, so the charge stays"
                 )
             if entry.state is State.RESERVED:
                 self._settle(rows, grant, State.SPENT, State.RESERVED)
@@ -217,9 +223,10 @@ class Ledger(LedgerViews):
                 raise BudgetError(_refusal(budget.balance, debit.event, cost))
             charged.append((budget, cost))
         if not charged:
+            kind = debit.whose.relation
             raise BudgetError(
-                f"data set {name!r} has no limit under {debit.whose.relation} in {self.path}; nothing was debited; "
-                f"set one with: daskrado ledger limit {name} --relation {debit.whose.relation} --epsilon E --delta D"
+                f"data set {name!r} has no limit under {kind} in {self.address}; nothing was debited; set one with: "
+                f"daskrado ledger limit {name} --relation {kind} --epsilon E --delta D"
             )
         return charged
 
@@ -231,7 +238,7 @@ class Ledger(LedgerViews):
         body = {**facts, "after": balances.after(changed)} if changed else facts
         record = self._append(rows, _SETTLED[state], grant, body)
         balances.point(rows, changed, record)
-        _log.info("entry %d of %s is %s", grant.entry, self.path, state)
+        _log.info("entry %d of %s is %s", grant.entry, self.address, state)
 
     def _append(self, rows: Rows, kind: Kind, grant: Grant, body: dict[str, Any], name: str = "") -> chain.Record:
         own = grant.dataset, grant.run, grant.entry, name
@@ -239,7 +246,7 @@ class Ledger(LedgerViews):
 
     def _over(self, grant: Grant, state: State, wanted: str) -> LedgerError:
         return LedgerError(
-            f"entry {grant.entry} of the ledger {self.path} is already {state}; only a reservation can {wanted}"
+            f"entry {grant.entry} of the ledger {self.address} is already {state}; only a reservation can {wanted}"
         )
 
     def _remember(self, rows: Rows, dataset: str, fingerprint: str) -> None:
@@ -247,7 +254,7 @@ class Ledger(LedgerViews):
         for row in rows.execute("SELECT dataset FROM lakes WHERE fingerprint = ?", (hidden,)):
             if row["dataset"] != dataset:
                 raise BudgetError(
-                    f"this data is already in the ledger {self.path} as {row['dataset']!r}; a second name, "
+                    f"this data is already in the ledger {self.address} as {row['dataset']!r}; a second name, "
                     f"{dataset!r}, would give it a second budget; nothing was debited; use the name "
                     f"{row['dataset']!r}"
                 )

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from daskrado.errors import LedgerError
+from daskrado.errors import LedgerError, NoLedgerError
 from daskrado.ledger.store import TABLES, VERSION, Rows
 
 APPLICATION_ID = 0x6461736B  # "dask"
@@ -77,7 +77,7 @@ class LedgerFile:
             raise LedgerError(f"{self.path} is a folder, not a ledger file")
         if not self.path.exists():
             if not create:
-                raise LedgerError(f"no ledger at {self.path}")
+                raise NoLedgerError(f"no ledger at {self.path}")
             if not self.path.parent.is_dir():
                 raise LedgerError(
                     f"cannot create the ledger {self.path}: the folder {self.path.parent} does not exist"
@@ -196,7 +196,7 @@ class LedgerFile:
     @contextmanager
     def _begun(self, how: str) -> Iterator[sqlite3.Connection]:
         if not self.path.is_file():
-            raise LedgerError(f"no ledger at {self.path}")
+            raise NoLedgerError(f"no ledger at {self.path}")
         with self._connected() as connection:
             connection.execute(how)
             if self._version(connection) == 1:

@@ -43,7 +43,7 @@ def open_account(
             yield Account(run, overwrite=overwrite, claim=claim)
             return
         with opened_ledger(ledger_path, job.ledger) as ledger:
-            content = _remembered(kind, job, overwrite) if write and remembered else None
+            content = _remembered(kind, job, overwrite, ledger) if write and remembered else None
             journal = None if content is None else Journal.create(journal_folder(ledger) / run, content)
             with guarded(Account(run, ledger, journal, overwrite=overwrite, claim=claim)) as opened:
                 yield opened
@@ -101,7 +101,7 @@ def _named_folder(ledger: Ledger, run: str) -> Path:
     return journal_folder(ledger) / hashlib.blake2b(run.encode(), digest_size=16).hexdigest()
 
 
-def _remembered(kind: str, job: Any, overwrite: bool) -> Mapping[str, Any] | None:
+def _remembered(kind: str, job: Any, overwrite: bool, ledger: Ledger) -> Mapping[str, Any] | None:
     """A job as its journal keeps it, with addresses that any folder reads alike; None for a lake in memory."""
     lake = _absolute(job.lake)
     if lake is None:
@@ -114,7 +114,8 @@ def _remembered(kind: str, job: Any, overwrite: bool) -> Mapping[str, Any] | Non
         if isinstance(holder, dict) and isinstance(holder.get(last), str | list):
             holder[last] = _absolute(holder[last]) or holder[last]
     output = os.path.abspath(dumped["output"])
-    return {"kind": kind, "overwrite": overwrite, "pipeline": {**dumped, "lake": lake, "output": output}}
+    pipeline = {**dumped, "lake": lake, "output": output}
+    return {"kind": kind, "ledger": ledger.address, "overwrite": overwrite, "pipeline": pipeline}
 
 
 def _read_by(job: Any) -> list[Any]:

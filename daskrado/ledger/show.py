@@ -12,7 +12,7 @@ from daskrado.ledger.views import left
 def ledger_lines(ledger: Ledger) -> Iterator[str]:
     """One line for each data set and relation."""
     rows = ledger.summary()
-    yield f"{ledger.path}"
+    yield f"{ledger.address}"
     if not rows:
         yield "no limit set and nothing spent"
     for row in rows:

@@ -30,8 +30,13 @@ class LedgerViews:
 
     @property
     def path(self) -> Path:
-        """The absolute path of the file."""
+        """The absolute path of the file; for a server, the local name beside which journals and engines are kept."""
         return self._store.path
+
+    @property
+    def address(self) -> str:
+        """What people call the ledger: its path, or its server and database."""
+        return self._store.address
 
     def balances(self, dataset: str) -> list[Balance]:
         """All limits of a data set, each with its rule and what is charged against it."""
@@ -107,7 +112,7 @@ class LedgerViews:
         with self._store.reading() as rows:
             if not chain.holds(rows, known):
                 raise LedgerError(
-                    f"the ledger {self.path} has {chain.head(rows).record} records and is not the one that had "
+                    f"the ledger {self.address} has {chain.head(rows).record} records and is not the one that had "
                     f"{known.record} when this was noted: a copy was put back; restore the latest one"
                 )
 
@@ -158,14 +163,14 @@ class LedgerViews:
     def _own(self, rows: Rows, grant: Grant) -> LedgerEntry:
         """The entry that a grant is the receipt of; its draws are not counted here."""
         if grant.ledger != self.path:
-            raise LedgerError(f"this grant belongs to the ledger {grant.ledger}, not to {self.path}")
+            raise LedgerError(f"this grant belongs to the ledger {grant.ledger}, not to {self.address}")
         told = chain.records(rows, "r.entry = ? AND r.kind <> ?", (grant.entry, str(Kind.DRAW)))
         entry = next(iter(entries_from(rows, told)), None)
         if entry is None:
-            raise LedgerError(f"the ledger {self.path} has no entry {grant.entry}")
+            raise LedgerError(f"the ledger {self.address} has no entry {grant.entry}")
         written = (entry.dataset, entry.relation, entry.event, entry.run)
         if written != (grant.dataset, grant.relation, grant.event, grant.run):
-            raise LedgerError(f"this grant does not match entry {grant.entry} of the ledger {self.path}")
+            raise LedgerError(f"this grant does not match entry {grant.entry} of the ledger {self.address}")
         return entry
 
 

@@ -164,8 +164,8 @@ class Provider:
             if entry.state.used:
                 raise LedgerError(
                     f"{where}: the request id {request.request} was answered before (entry {entry.id} of "
-                    f"{self.ledger.path}) and its answer is not in {self.answers}: give the folder that keeps it, or "
-                    f"else {_AGAIN}"
+                    f"{self.ledger.address}) and its answer is not in {self.answers}: give the folder that keeps it, "
+                    f"or else {_AGAIN}"
                 )
 
     @contextlib.contextmanager

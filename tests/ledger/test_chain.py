@@ -18,8 +18,8 @@ AR = Relation.ADD_REMOVE
 
 
 @pytest.fixture
-def ledger(tmp_path):
-    made = Ledger.open(tmp_path / "ledger.db", who="ada")
+def ledger(address):
+    made = Ledger.open(address, who="ada")
     made.set_limit("adult", AR, 1, 0)
     return made
 
@@ -87,30 +87,10 @@ def test_marks_say_what_became_public_when_and_by_whom(ledger):
     assert [mark.dataset for mark in ledger.marks()] == ["adult", "census"]
 
 
-def test_records_name_who_wrote_them(ledger):
+def test_records_name_who_wrote_them(ledger, address):
     reserve(ledger)
-    reserve(Ledger.open(ledger.path, who="bob"))
+    reserve(Ledger.open(address, who="bob"))
     assert [entry.who for entry in ledger.entries()] == ["ada", "bob"]
-
-
-# Heads
-
-
-def test_a_ledger_put_back_from_a_copy_is_noticed_by_whoever_noted_a_head(ledger):
-    reserve(ledger)
-    before, copy = ledger.head(), ledger.path.read_bytes()
-    reserve(ledger)
-    after = ledger.head()
-    ledger.check_head(before)
-    ledger.check_head(after)
-    ledger.path.write_bytes(copy)
-    ledger.check_head(before)
-    with pytest.raises(LedgerError, match=r"has 3 records and is not the one that had 4 .*a copy was put back"):
-        ledger.check_head(after)
-    reserve(ledger, "0.2")  # as many records again, and still another history
-    with pytest.raises(LedgerError, match="a copy was put back"):
-        ledger.check_head(after)
-    assert Head.read(str(after)) == after
 
 
 # Version 1
@@ -195,8 +175,29 @@ def test_what_version_1_holds_unreadable_stops_the_conversion_and_changes_nothin
 def test_the_secret_is_the_ledgers_own(tmp_path, ledger):
     other = Ledger.open(tmp_path / "other.db")
     assert ledger.keyed("f") == ledger.keyed("f") != other.keyed("f")
-    connection = sqlite3.connect(ledger.path)
-    connection.execute("UPDATE notes SET value = ? WHERE name = 'secret'", ("0" * 64,))
-    connection.commit()
+    with ledger._store.transaction() as rows:
+        rows.execute("UPDATE notes SET value = ? WHERE name = 'secret'", ("0" * 64,))
     with pytest.raises(LedgerError, match="its secret was changed"):
         reserve(ledger, fingerprint="f")
+
+
+# Heads
+
+
+def test_a_ledger_put_back_from_a_copy_is_noticed_by_whoever_noted_a_head(tmp_path):
+    ledger = Ledger.open(tmp_path / "ledger.db")
+    ledger.set_limit("adult", AR, 1, 0)
+    reserve(ledger)
+    before, copy = ledger.head(), ledger.path.read_bytes()
+    reserve(ledger)
+    after = ledger.head()
+    ledger.check_head(before)
+    ledger.check_head(after)
+    ledger.path.write_bytes(copy)
+    ledger.check_head(before)
+    with pytest.raises(LedgerError, match=r"has 3 records and is not the one that had 4 .*a copy was put back"):
+        ledger.check_head(after)
+    reserve(ledger, "0.2")  # as many records again, and still another history
+    with pytest.raises(LedgerError, match="a copy was put back"):
+        ledger.check_head(after)
+    assert Head.read(str(after)) == after

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from daskrado.cli.commands.shared import progress_bar
+from daskrado.cli.commands.shared import open_ledger, progress_bar
 from daskrado.cli.commands.signature import LedgerPath, Lines, OnCluster, command
-from daskrado.errors import UsageError
+from daskrado.errors import NoLedgerError, UsageError
 
 if TYPE_CHECKING:
     from daskrado.cluster import ClusterConfig
@@ -42,13 +41,13 @@ def plan(pipeline: Path, *, changes: Changes = (), ledger: LedgerPath = None) ->
     """Show what a pipeline costs and how much noise it adds. Reads no data and spends nothing."""
     from daskrado.jobs.load import load_job
     from daskrado.jobs.show import plan_lines
-    from daskrado.ledger.config import default_ledger
-    from daskrado.ledger.ledger import Ledger
 
     job = load_job(pipeline, _changes(changes))
-    path = ledger or Path(job.ledger.path or default_ledger())
-    with Ledger.open(path, create=False) if path.exists() else contextlib.nullcontext() as opened:
-        yield from plan_lines(job, opened)
+    try:
+        opened = open_ledger(ledger or job.ledger.path, create=False)
+    except NoLedgerError:
+        opened = None
+    yield from plan_lines(job, opened)
 
 
 @command()
@@ -96,7 +95,7 @@ def resume(run: str, *, cluster: OnCluster, ledger: LedgerPath = None) -> Lines:
     return _finish(run, cluster, ledger)
 
 
-def _finish(unfinished: str, cluster: ClusterConfig | None, ledger: Path | None) -> Lines:
+def _finish(unfinished: str, cluster: ClusterConfig | None, ledger: str | None) -> Lines:
     from daskrado.jobs.load import resume
 
     with progress_bar("resume") as progress:

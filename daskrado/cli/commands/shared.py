@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from daskrado.ledger.ledger import Ledger
 
 
-def open_ledger(path: Path | None, *, create: bool) -> Ledger:
+def open_ledger(path: str | None, *, create: bool) -> Ledger:
     """The ledger that a command means: the one given, else this user's."""
-    from daskrado.ledger.config import default_ledger
+    from daskrado.ledger.charging import own_ledger
     from daskrado.ledger.ledger import Ledger
 
-    chosen = path or default_ledger()
-    if create and path is None:
-        chosen.parent.mkdir(parents=True, exist_ok=True)
-    return Ledger.open(chosen, create=create)
+    return own_ledger(create=create) if path is None else Ledger.open(path, create=create)
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ type if it is one of click's, else the help. What a command returns or yields is
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Iterable
 from inspect import Parameter, signature
 from pathlib import Path
@@ -28,7 +29,15 @@ else:
     OnCluster = Annotated[Any, _CLUSTER]
 AsJson = Annotated[bool, "--json", "One JSON object on stdout and nothing else."]
 Count = Annotated[int, click.IntRange(1)]
-LedgerPath = Annotated[Path | None, "Ledger file (default: DASKRADO_LEDGER, or ~/.daskrado)."]
+LedgerPath = Annotated[str | None, "Ledger, a file or postgresql://... (default: DASKRADO_LEDGER, or ~/.daskrado)."]
+
+
+_WHO = click.Option(
+    ["--who"],
+    expose_value=False,
+    callback=lambda _context, _option, name: name and os.environ.update(DASKRADO_WHO=name),
+    help="The name that the ledger notes (default: DASKRADO_WHO, or the user's).",
+)
 
 
 def command(group: click.Group | None = None, name: str | None = None) -> Callable[[Callable[..., Lines]], Any]:
@@ -61,6 +70,12 @@ def _parts(parameter: Parameter, hint: Any) -> list[click.Parameter]:
             click.Option(["--workers"], type=int, help="Local worker processes; 0 stays in this process."),
             click.Option(["--cluster"], help="A cluster YAML file or a scheduler address."),
         ]
+    if hint == str | None and parameter.name == "ledger":
+        return [*_option(parameter, hint, beside), _WHO]
+    return _option(parameter, hint, beside)
+
+
+def _option(parameter: Parameter, hint: Any, beside: list[Any]) -> list[click.Parameter]:
     required, several = parameter.default is Parameter.empty, get_origin(hint) is tuple
     kind = next((item for item in beside if isinstance(item, click.ParamType)), None) or _click_type(hint)
     if parameter.kind is not Parameter.KEYWORD_ONLY:
