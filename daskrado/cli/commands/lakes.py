@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import click
 
-from daskrado.cli.commands.shared import progress_bar
+from daskrado.cli.commands.shared import open_ledger, progress_bar
 from daskrado.cli.commands.signature import LedgerPath, Lines, OnCluster, command
 from daskrado.errors import UsageError
 
@@ -73,13 +73,11 @@ def check(
     yield f"{lake}: every row fits {domain}"
 
 
-def _mark_counts(dataset: str, path: Path | None) -> None:
+def _mark_counts(dataset: str, path: str | None) -> None:
     """Before a row is read: whoever is cut off has seen what was printed."""
-    from daskrado.ledger.config import default_ledger
-    from daskrado.ledger.ledger import Ledger
     from daskrado.ledger.records import Mark
 
-    with Ledger.open(path or default_ledger()) as opened:
+    with open_ledger(path, create=True) as opened:
         opened.mark(dataset, Mark.COUNTS, run="lake check")
 
 
