@@ -20,6 +20,7 @@ from daskrado.statistics import HadamardRados, Histogram, MarginHistogram, MeanO
 from daskrado.statistics.bag_margins import MarginDigits, SplitAtMargins
 from daskrado.statistics.base import Additive, Groups, Place, Rows
 from daskrado.statistics.boosting import ColumnMaxima, MistakeCounts, WeightedEdges
+from daskrado.statistics.column_cells import ColumnCells
 from daskrado.statistics.even_risk import EvenRisk
 from daskrado.statistics.features import FeatureDigest, FeatureFacts
 from daskrado.statistics.label_means import BagCounts, LabelMeans
@@ -30,6 +31,7 @@ from daskrado.statistics.risk import Mistakes, RiskSum
 from daskrado.statistics.slopes import SlopeSum
 from daskrado.statistics.subset_rados import FeatureRados, FixedSupportRados
 from daskrado.statistics.universe import Universe
+from daskrado.table.cells import CellColumn
 from daskrado.table.compact_encoding import CompactTable
 from daskrado.table.domain import Domain
 from daskrado.table.encoding import encode_table
@@ -90,6 +92,7 @@ EXAMPLES: list[Additive] = [
     MistakeCounts(WIDTH, np.rint(np.stack([WEIGHTS, -WEIGHTS]) * 1000).tobytes()),
     MarginHistogram(WIDTH, (whole_votes(WEIGHTS, [1.0] * WIDTH, 2.1),), 20, bins=50),
     Histogram(WIDTH, UNIVERSE),
+    ColumnCells(WIDTH, (CellColumn("colour", ("declared", "other", "null"), (0, 0, 1), (True, False, False), 0),)),
     FeatureFacts(WIDTH, GROUPS, squares=True),
     FeatureFacts(WIDTH),
     FeatureDigest(WIDTH),
@@ -149,7 +152,7 @@ def pieces(rows: Rows, parts: int) -> Iterator[Rows]:
 
 
 def total(statistic: Additive, parts: list[Rows], share: Share | None = None) -> np.ndarray:
-    job = Job(statistic, DOMAIN, LATTICE, "", by_record=False, seeded=True, share=share)
+    job = Job(statistic, DOMAIN, LATTICE, by_record=False, seeded=True, share=share)
     vector = statistic.zero()
     for rows in parts:
         vector = statistic.merge(vector, job.partial(rows))

@@ -33,7 +33,7 @@ def frame() -> pa.Table:
 
 def total(statistic: Additive, store: RowStore) -> np.ndarray:
     (partition,) = open_lake(frame(), DOMAIN).partitions
-    job = Job(statistic, DOMAIN, Lattice(3.0, 16), "", by_record=False, seeded=True)
+    job = Job(statistic, DOMAIN, Lattice(3.0, 16), by_record=False, seeded=True)
     return partition_partial(job, partition, bytes(32), partition.content, 0, store).vector
 
 
