@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -141,19 +141,18 @@ def limited(
     return budget
 
 
-def without(rows: Rows, dataset: str, entry: int) -> list[Budget]:
+def without(debit: Record, budgets: Iterable[Budget], others: Callable[[], list[Debit]]) -> list[Budget]:
     """The budgets that an entry counts against, once it is void.
 
-    What it took is in its own record, unless a limit was set since: then everything is counted again.
+    What it took is in its own record, unless a limit was set since: then the ``others`` are counted again.
     """
-    (debit,) = chain.records(rows, "r.entry = ? AND r.kind = ?", (entry, str(Kind.DEBIT)))
     costs, changed = debit.facts["costs"], []
-    for budget in budgets_of(rows, dataset):
+    for budget in budgets:
         if budget.limit < debit.id and budget.name in costs:
             changed.append(budget.minus(cost_from_json(costs[budget.name])))
         elif budget.limit > debit.id:
             empty = replace(budget, balance=replace(budget.balance, total=Cost(), entries=0))
-            changed.append(counted(empty, charged_debits(rows, dataset, but=entry)))
+            changed.append(counted(empty, others()))
     return changed
 
 

@@ -37,6 +37,8 @@ class Kind(StrEnum):
     DRAW = "draw"
     PUBLISH = "publish"
     MARK = "mark"
+    MOVED = "moved"  # the last one of a ledger that was copied elsewhere
+    ARRIVED = "arrived"  # the first one after that, in the new place
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,9 @@ def append(
 ) -> Record:
     """Add one record, inside a write transaction."""
     last = head(rows)
+    moved = rows.execute("SELECT 1 FROM records WHERE id = ? AND kind = ?", (last.record, str(Kind.MOVED)))
+    if kind is not Kind.ARRIVED and list(moved):
+        raise LedgerError(f"the ledger {rows.address} was moved to another place and is closed; use that one")
     own = (at or now(), who, dataset, run, entry, name, canonical(body))
     columns = (last.record + 1, str(kind), *own)
     digest = digest_of(last.digest, *columns)

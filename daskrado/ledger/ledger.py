@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -62,12 +62,7 @@ class Ledger(LedgerViews):
         if not 0 <= timeout <= 86400:
             raise UsageError(f"the ledger timeout must be between 0 and 86400 seconds, got {timeout!r}")
         name = who or this_user()
-        fill = partial(checked.begin, who=name)
-        store: Store
-        if isinstance(path, str) and path.startswith(SERVERS):
-            store = Postgres(path, timeout, fill)
-        else:
-            store = LedgerFile(Path(path).absolute(), timeout, fill, convert)
+        store = store_of(path, timeout, partial(checked.begin, who=name), convert)
         store.prepare(create=create)
         checked.check(store)
         return cls(store, name)
@@ -81,7 +76,7 @@ class Ledger(LedgerViews):
         """Nothing to close: no connection outlives an operation."""
 
     def __repr__(self) -> str:
-        return f"Ledger({self._store.address!r})"
+        return f"Ledger({self.store.address!r})"
 
     # Limits
 
@@ -101,9 +96,9 @@ class Ledger(LedgerViews):
         """
         name, rule = dataset_name(dataset), filter_for(epsilon, delta)
         kinds = [whose(kind) for kind in (Relation if relation is None else [relation])]
-        with self._store.transaction() as rows:
+        with self.store.transaction() as rows:
             for kind in kinds:
-                balances.limited(rows, name, kind, rule, who=self._who, block=block)
+                balances.limited(rows, name, kind, rule, who=self.who, block=block)
         return Limit(rule.epsilon, rule.delta)
 
     def set_first_limit(
@@ -115,11 +110,11 @@ class Ledger(LedgerViews):
         """
         name, kinds = dataset_name(dataset), [whose(relation) for relation in relations]
         rule = filter_for(epsilon, delta)
-        with self._store.transaction() as rows:
+        with self.store.transaction() as rows:
             if balances.budgets_of(rows, name):
                 return False
             for kind in kinds:
-                balances.limited(rows, name, kind, rule, who=self._who)
+                balances.limited(rows, name, kind, rule, who=self.who)
         return True
 
     # Debits
@@ -147,12 +142,12 @@ class Ledger(LedgerViews):
         name = dataset_name(dataset)
         debit = Debit(whose(relation), event, theorem, tuple(blocks))
         cost_of(event)  # before the lock is taken: it may have to import and compute
-        with self._store.transaction() as rows:
+        with self.store.transaction() as rows:
             charged = self._affordable(rows, name, debit)
             if fingerprint is not None:
                 self._remember(rows, name, fingerprint)
             entry = _next_entry(rows)
-            balances.write_debit(rows, debit, fingerprint, charged, who=self._who, dataset=name, run=run, entry=entry)
+            balances.write_debit(rows, debit, fingerprint, charged, who=self.who, dataset=name, run=run, entry=entry)
         _log.info(
             "entry %d of %s: reserved %s for %r under %s, run %s", entry, self.address, event, name, debit.whose, run
         )
@@ -160,12 +155,12 @@ class Ledger(LedgerViews):
 
     def spend(self, grant: Grant) -> None:
         """Mark the reservation as spent, once and for ever: call it just before the noise is drawn."""
-        with self._store.transaction() as rows:
+        with self.store.transaction() as rows:
             self._settle(rows, grant, State.SPENT, State.RESERVED)
 
     def void(self, grant: Grant) -> None:
         """Give a reservation back, when nothing that depends on the data was released. Spent stays spent."""
-        with self._store.transaction() as rows:
+        with self.store.transaction() as rows:
             self._settle(rows, grant, State.VOID, State.RESERVED)
 
     def count_draw(self, grant: Grant, name: str | int) -> None:
@@ -174,7 +169,7 @@ class Ledger(LedgerViews):
         A draw that was counted before is refused, whatever a journal says: it may have been made, and a second one
         under the same grant would not be paid for. So is a draw of a grant that was voided or published.
         """
-        with self._store.transaction() as rows:
+        with self.store.transaction() as rows:
             entry = self._own(rows, grant)
             if str(name) in drawn(rows, grant.entry, str(name)):
                 raise LedgerError(
@@ -192,7 +187,7 @@ class Ledger(LedgerViews):
 
         Publishing the same digest once more changes nothing: a run that was cut off after it says it again.
         """
-        with self._store.transaction() as rows:
+        with self.store.transaction() as rows:
             entry = self._own(rows, grant)
             if (entry.state, entry.published) != (State.PUBLISHED, digest):
                 self._settle(rows, grant, State.PUBLISHED, State.SPENT, digest=digest)
@@ -201,8 +196,8 @@ class Ledger(LedgerViews):
 
     def mark(self, dataset: str, mark: Mark, *, run: str = "") -> None:
         """Record that something exact of a data set became public, or was made without protection."""
-        with self._store.transaction() as rows:
-            chain.append(rows, Kind.MARK, {"mark": str(mark)}, who=self._who, dataset=dataset_name(dataset), run=run)
+        with self.store.transaction() as rows:
+            chain.append(rows, Kind.MARK, {"mark": str(mark)}, who=self.who, dataset=dataset_name(dataset), run=run)
 
     # Inside a transaction
 
@@ -234,15 +229,20 @@ class Ledger(LedgerViews):
         entry = self._own(rows, grant)
         if entry.state is not only:
             raise self._over(grant, entry.state, f"become {state}")
-        changed = balances.without(rows, grant.dataset, grant.entry) if state is State.VOID else []
+        changed = self._freed(rows, grant) if state is State.VOID else []
         body = {**facts, "after": balances.after(changed)} if changed else facts
         record = self._append(rows, _SETTLED[state], grant, body)
         balances.point(rows, changed, record)
         _log.info("entry %d of %s is %s", grant.entry, self.address, state)
 
+    def _freed(self, rows: Rows, grant: Grant) -> list[Budget]:
+        (debit,) = chain.records(rows, "r.entry = ? AND r.kind = ?", (grant.entry, str(Kind.DEBIT)))
+        others = partial(balances.charged_debits, rows, grant.dataset, but=grant.entry)
+        return balances.without(debit, balances.budgets_of(rows, grant.dataset), others)
+
     def _append(self, rows: Rows, kind: Kind, grant: Grant, body: dict[str, Any], name: str = "") -> chain.Record:
         own = grant.dataset, grant.run, grant.entry, name
-        return chain.append(rows, kind, body, self._who, *own)
+        return chain.append(rows, kind, body, self.who, *own)
 
     def _over(self, grant: Grant, state: State, wanted: str) -> LedgerError:
         return LedgerError(
@@ -258,6 +258,15 @@ class Ledger(LedgerViews):
                     f"{dataset!r}, would give it a second budget; nothing was debited; use the name "
                     f"{row['dataset']!r}"
                 )
+
+
+def store_of(
+    path: str | Path, timeout: float, fill: Callable[[Rows], None], convert: Callable[[Rows], None]
+) -> Store:
+    """The store at an address; ``fill`` writes the first records of a new one."""
+    if isinstance(path, str) and path.startswith(SERVERS):
+        return Postgres(path, timeout, fill)
+    return LedgerFile(Path(path).absolute(), timeout, fill, convert)
 
 
 def _next_entry(rows: Rows) -> int:

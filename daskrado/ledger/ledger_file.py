@@ -153,7 +153,8 @@ class LedgerFile:
         """Refuse a file with damaged pages, indexes or tables. What a record says is checked by its digest."""
         with self._connected() as connection:
             if (found := connection.execute("PRAGMA integrity_check(1)").fetchone()[0]) != "ok":
-                raise LedgerError(f"the ledger {self.path} is damaged ({found}); restore it from a copy")
+                why = " ".join(found.split())
+                raise LedgerError(f"the ledger {self.path} is damaged ({why}); restore it from a copy")
             known = connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")
             if sorted({row["sql"] for row in known} - {_OF_VERSION_1}) != sorted(SCHEMA):
                 raise LedgerError(

@@ -25,22 +25,22 @@ class LedgerViews:
     """The reading half of :class:`daskrado.ledger.ledger.Ledger`."""
 
     def __init__(self, store: Store, who: str) -> None:
-        self._store = store
-        self._who = who
+        self.store = store
+        self.who = who
 
     @property
     def path(self) -> Path:
         """The absolute path of the file; for a server, the local name beside which journals and engines are kept."""
-        return self._store.path
+        return self.store.path
 
     @property
     def address(self) -> str:
         """What people call the ledger: its path, or its server and database."""
-        return self._store.address
+        return self.store.address
 
     def balances(self, dataset: str) -> list[Balance]:
         """All limits of a data set, each with its rule and what is charged against it."""
-        with self._store.reading() as rows:
+        with self.store.reading() as rows:
             return [budget.balance for budget in balances.budgets_of(rows, dataset_name(dataset))]
 
     def balance(self, dataset: str, relation: Relation | str) -> Balance | None:
@@ -59,12 +59,12 @@ class LedgerViews:
 
     def draws(self, grant: Grant) -> set[str]:
         """The names of a grant's draws that were counted."""
-        with self._store.reading() as rows:
+        with self.store.reading() as rows:
             return drawn(rows, grant.entry)
 
     def marks(self, dataset: str | None = None) -> list[Marked]:
         """What became public, oldest first, of one data set or of all."""
-        with self._store.reading() as rows:
+        with self.store.reading() as rows:
             where, values = _of("dataset", None if dataset is None else dataset_name(dataset))
             found = list(chain.records(rows, f"r.kind = ? AND {where}", (str(Kind.MARK), *values)))
         return [Marked(r.dataset, Mark(r.facts["mark"]), r.at, r.run, r.who) for r in found]
@@ -80,13 +80,13 @@ class LedgerViews:
     def runs(self, beginning: str) -> list[str]:
         """The runs with entries whose names begin so, oldest first."""
         found = "SELECT run, min(id) AS first FROM records WHERE entry IS NOT NULL AND run >= ? AND run < ? "
-        with self._store.reading() as rows:
+        with self.store.reading() as rows:
             bounds = (beginning, f"{beginning}\U0010ffff")
             return [row["run"] for row in rows.execute(f"{found} GROUP BY run ORDER BY first", bounds)]
 
     def state(self, grant: Grant) -> State:
         """Where the entry of a grant stands."""
-        with self._store.reading() as rows:
+        with self.store.reading() as rows:
             return self._own(rows, grant).state
 
     def entry(self, number: int) -> LedgerEntry | None:
@@ -94,22 +94,22 @@ class LedgerViews:
         return next(iter(self._entries("r.entry = ?", (number,))), None)
 
     def _entries(self, where: str, values: Sequence[object]) -> list[LedgerEntry]:
-        with self._store.reading() as rows:
+        with self.store.reading() as rows:
             return entries_from(rows, chain.records(rows, f"{where} AND r.entry IS NOT NULL", values))
 
     def keyed(self, fingerprint: str) -> str:
         """A lake's fingerprint as entries of this ledger hold it."""
-        with self._store.reading() as rows:
+        with self.store.reading() as rows:
             return checked.keyed(rows, fingerprint)
 
     def head(self) -> Head:
         """The end of the chain; whoever notes it can tell later whether the ledger still holds what it held."""
-        with self._store.reading() as rows:
+        with self.store.reading() as rows:
             return chain.head(rows)
 
     def check_head(self, known: Head) -> None:
         """Refuse a ledger that does not hold what it held when ``known`` was its head."""
-        with self._store.reading() as rows:
+        with self.store.reading() as rows:
             if not chain.holds(rows, known):
                 raise LedgerError(
                     f"the ledger {self.address} has {chain.head(rows).record} records and is not the one that had "
@@ -133,7 +133,7 @@ class LedgerViews:
 
     def summary(self) -> list[LedgerRow]:
         """One row for every limit, sorted, with the number of the data set's entries in each state."""
-        with self._store.reading() as rows:
+        with self.store.reading() as rows:
             names = [row["dataset"] for row in rows.execute("SELECT DISTINCT dataset FROM balances ORDER BY 1")]
             found = [(budget.balance, name) for name in names for budget in balances.budgets_of(rows, name)]
             counts = _counts(rows)
@@ -141,7 +141,7 @@ class LedgerViews:
 
     def to_json(self) -> dict[str, Any]:
         """Limits, entries and marks as plain JSON values, numbers as exact text; no fingerprint."""
-        with self._store.reading() as rows:
+        with self.store.reading() as rows:
             limits = [
                 {"id": r.id, "dataset": r.dataset, "who": r.who, "set_at": r.at, **_limit_json(r.facts)}
                 for r in chain.records(rows, "r.kind = ?", (str(Kind.LIMIT),))

@@ -175,7 +175,7 @@ def test_what_version_1_holds_unreadable_stops_the_conversion_and_changes_nothin
 def test_the_secret_is_the_ledgers_own(tmp_path, ledger):
     other = Ledger.open(tmp_path / "other.db")
     assert ledger.keyed("f") == ledger.keyed("f") != other.keyed("f")
-    with ledger._store.transaction() as rows:
+    with ledger.store.transaction() as rows:
         rows.execute("UPDATE notes SET value = ? WHERE name = 'secret'", ("0" * 64,))
     with pytest.raises(LedgerError, match="its secret was changed"):
         reserve(ledger, fingerprint="f")

@@ -309,7 +309,7 @@ def test_a_refused_request_leaves_no_fingerprint(ledger):
 def test_an_entry_of_an_unknown_kind_stops_the_ledger(ledger):
     """What this version cannot read must not count as free."""
     ledger.set_limit("adult", AR, 1, 0)
-    with ledger._store.transaction() as rows:
+    with ledger.store.transaction() as rows:
         body = {"event": {"kind": "shuffle"}, "whose": {"relation": "add_remove"}, "seal": None}
         chain.append(rows, Kind.DEBIT, body, "me", "adult", "run", 1)
     with pytest.raises(LedgerError, match="shuffle"):

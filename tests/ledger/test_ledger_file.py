@@ -173,10 +173,10 @@ def test_a_ledger_is_made_whole_or_not_at_all(tmp_path, monkeypatch):
     path = tmp_path / "new.sqlite"
     monkeypatch.setattr(os, "link", lambda *_: (_ for _ in ()).throw(PermissionError(1, "no links")))
     Ledger.open(path).set_limit("clinic", Relation.ADD_REMOVE, 1, "1e-6")
-    Ledger.open(path)._store._make()
+    Ledger.open(path).store._make()
     assert Ledger.open(path).has_limits("clinic")
     monkeypatch.undo()
-    Ledger.open(path)._store._make()
+    Ledger.open(path).store._make()
     assert Ledger.open(path).has_limits("clinic")
     assert [p.name for p in tmp_path.iterdir()] == ["new.sqlite"]
 

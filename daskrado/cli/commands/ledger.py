@@ -33,15 +33,58 @@ def show(*, ledger: LedgerPath = None, as_json: Annotated[bool, "--json", "Every
 def limit(
     dataset: str,
     *,
-    relation: str,
+    relation: Annotated[str | None, "Default: the same limit under every relation."] = None,
     epsilon: Annotated[str, "The most that may ever be spent."],
     delta: str = "0",
     ledger: LedgerPath = None,
 ) -> Lines:
-    """Set the limit of a data set under a relation; its owner's decision."""
+    """Set the limit of a data set; its owner's decision."""
     with open_ledger(ledger, create=True) as opened:
         opened.set_limit(dataset, relation, epsilon, delta)
-        return f"{opened.path}: {dataset} under {relation} may spend epsilon {epsilon}, delta {delta}"
+        under = relation or "every relation"
+        return f"{opened.address}: {dataset} under {under} may spend epsilon {epsilon}, delta {delta}"
+
+
+@command(ledger)
+def export(file: Path, *, key: Annotated[Path, "A private key, to sign with."], ledger: LedgerPath = None) -> Lines:
+    """Write the ledger's whole history to FILE, signed, for somebody else to verify; no fingerprint is in it."""
+    from daskrado.ledger.history import SCHEMA, exported
+    from daskrado.parties.signing import SigningKey
+    from daskrado.table.yaml_file import write_text
+
+    signer = SigningKey.load(key)
+    with open_ledger(ledger, create=False) as opened:
+        told = exported(opened)
+    write_text(file, signer.sign(SCHEMA, told))
+    return f"{file}: {len(told['records']):,} records, head {told['head']}"
+
+
+@command(ledger)
+def verify(
+    file: str,
+    *,
+    trust: Annotated[tuple[Path, ...], "The public key of who exported it; without one FILE is a ledger."] = (),
+) -> Lines:
+    """Check an exported history, or a ledger itself: signature, chain, every total, every state."""
+    from daskrado.ledger.history import SCHEMA, check_all, verified
+    from daskrado.parties.signing import load_public, read_signed
+
+    if trust:
+        keys = [load_public(path) for path in trust]
+        replay = verified(file, read_signed(Path(file).read_text(encoding="utf-8"), SCHEMA, keys, file))
+    else:
+        with open_ledger(file, create=False) as opened:
+            replay = check_all(opened)
+    return f"{file}: {replay.head.record:,} records follow from each other, every total adds up; head {replay.head}"
+
+
+@command(ledger)
+def copy(source: str, target: str) -> Lines:
+    """Move a ledger to a new file or database, with its whole chain; the old one is closed."""
+    from daskrado.ledger.history import copied
+
+    with open_ledger(source, create=False) as opened:
+        return f"{copied(opened, target).address}: {opened.address} was moved here, and is closed"
 
 
 @command()

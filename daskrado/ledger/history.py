@@ -1,0 +1,186 @@
+"""A ledger's whole history: checked record by record, exported for others to check, moved to another store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from daskrado.errors import LedgerError, UsageError
+from daskrado.ledger import balances, chain, checked
+from daskrado.ledger.balances import Budget
+from daskrado.ledger.chain import BEGINNING, COLUMNS, Head, Kind, Record
+from daskrado.ledger.entries import Debit, debit_of
+from daskrado.ledger.ledger import Ledger, store_of
+from daskrado.ledger.store import TABLES, Rows
+from daskrado.privacy.filter import Cost
+
+SCHEMA = "daskrado.ledger_history/1"
+
+
+@dataclass
+class Replay:
+    """The ledger as its records tell it, from the first one on; whatever does not follow is a LedgerError."""
+
+    address: str
+    head: Head = field(default_factory=lambda: Head(0, BEGINNING))
+    budgets: dict[str, Budget] = field(default_factory=dict)
+    charged: dict[int, tuple[Record, Debit]] = field(default_factory=dict)  # by entry, without void ones
+    states: dict[int, Kind] = field(default_factory=dict)
+    draws: set[tuple[int, str]] = field(default_factory=set)
+
+    def follow(self, record: Record) -> None:
+        """Take one more record."""
+        columns = (record.id, str(record.kind), *(getattr(record, name) for name in COLUMNS[2:]))
+        if record.id != self.head.record + 1 or record.digest != chain.digest_of(self.head.digest, *columns):
+            raise self._wrong(record, "does not follow from the one before it")
+        self.head = record.head
+        told = record.facts.get("after", {})
+        if told != balances.after(self._changed(record)):
+            raise self._wrong(record, "holds a total that is not the sum of its charges")
+
+    def _changed(self, record: Record) -> list[Budget]:
+        """The budgets that a record changes, worked out anew."""
+        match record.kind:
+            case Kind.LIMIT:
+                begun = balances.budget_from(self, record, Cost(), 0)
+                changed = [balances.counted(begun, self._debits(record.dataset))]
+            case Kind.DEBIT:
+                changed = self._debited(record)
+            case Kind.VOID:
+                changed = self._voided(record)
+            case _:
+                changed = []
+        self._settled(record)
+        self.budgets |= {budget.name: budget for budget in changed}
+        return changed
+
+    def _debited(self, record: Record) -> list[Budget]:
+        assert record.entry is not None
+        debit, changed = debit_of(self, record), []
+        for name, told in record.facts["costs"].items():
+            budget, cost = self.budgets[name], balances.cost_from_json(told)
+            if not budget.balance.rule.fits(budget.balance.total, cost):
+                raise self._wrong(record, "was charged above its limit")
+            changed.append(budget.plus(cost))
+        self.charged[record.entry] = (record, debit)
+        return changed
+
+    def _voided(self, record: Record) -> list[Budget]:
+        assert record.entry is not None
+        own, _ = self.charged.pop(record.entry)
+        budgets = [budget for budget in self.budgets.values() if budget.balance.dataset == own.dataset]
+        return balances.without(own, budgets, lambda: self._debits(own.dataset))
+
+    def _settled(self, record: Record) -> None:
+        """Entries go from debit to spend to publish, or from debit to void; a draw has a name of its own."""
+        if record.entry is None:
+            return
+        allowed = {
+            Kind.DEBIT: (None,),
+            Kind.SPEND: (Kind.DEBIT,),
+            Kind.VOID: (Kind.DEBIT,),
+            Kind.DRAW: (Kind.SPEND,),
+            Kind.PUBLISH: (Kind.SPEND,),
+        }
+        drawn = (record.entry, record.name)
+        if self.states.get(record.entry) not in allowed[record.kind] or (record.name and drawn in self.draws):
+            raise self._wrong(record, f"is a {record.kind} that its entry does not allow")
+        if record.kind is Kind.DRAW:
+            self.draws.add(drawn)
+        else:
+            self.states[record.entry] = record.kind
+
+    def _debits(self, dataset: str) -> list[Debit]:
+        return [debit for record, debit in self.charged.values() if record.dataset == dataset]
+
+    def execute(self, statement: str, values: object = ()) -> Any:
+        """Nothing is read here but the records that are given."""
+        raise UsageError(f"a replay runs no statement, got {statement!r} with {values!r}")
+
+    def _wrong(self, record: Record, why: str) -> LedgerError:
+        return LedgerError(f"{self.address}: record {record.id} {why}")
+
+
+def replayed(address: str, records: Iterable[Record]) -> Replay:
+    """Check all records of a history."""
+    replay = Replay(address)
+    for record in records:
+        replay.follow(record)
+    return replay
+
+
+def check_all(ledger: Ledger) -> Replay:
+    """Check everything that a ledger holds: pages, chain, totals, states, and that its balances are the last ones."""
+    ledger.store.check_pages()
+    with ledger.store.reading() as rows:
+        replay = replayed(ledger.address, chain.records(rows))
+        names = [row["dataset"] for row in rows.execute("SELECT DISTINCT dataset FROM balances")]
+        found = {budget.name: budget for name in names for budget in balances.budgets_of(rows, name)}
+    if found != replay.budgets:
+        raise LedgerError(f"the ledger {ledger.address} is damaged: its balances are not those of its records")
+    return replay
+
+
+def exported(ledger: Ledger) -> dict[str, Any]:
+    """All records for somebody else to check; no fingerprint and no secret is among them."""
+    with ledger.store.reading() as rows:
+        told = [[getattr(r, name) for name in (*COLUMNS, "digest")] for r in chain.records(rows)]
+    return {"records": told, "head": f"{told[-1][0]}:{told[-1][-1]}"}
+
+
+def verified(where: str, body: Mapping[str, Any]) -> Replay:
+    """Check what ``exported`` wrote."""
+    try:
+        records = [Record(number, Kind(kind), *own) for number, kind, *own in body["records"]]
+        replay = replayed(where, records)
+    except (KeyError, TypeError, ValueError) as error:
+        raise LedgerError(f"{where}: is not the history of a ledger ({error})") from error
+    if str(replay.head) != body["head"]:
+        raise LedgerError(f"{where}: its head is not that of its records")
+    return replay
+
+
+def copied(source: Ledger, target: str | Path, *, timeout: float = 30.0) -> Ledger:
+    """Move a ledger to a new place, with its chain; the old one is closed first, so that no budget is there twice.
+
+    Cut off in between, nothing can be spent from either; copying to the same place again finishes it.
+    """
+    there = str(target) if "://" in str(target) else str(Path(target).absolute())
+    with source.store.transaction() as rows:
+        moved = next(chain.records(rows, "r.kind = ? AND r.id = ?", (str(Kind.MOVED), chain.head(rows).record)), None)
+        if moved is None:
+            chain.append(rows, Kind.MOVED, {"digest": _digest(there)}, source.who)
+        elif moved.facts["digest"] != _digest(there):
+            raise LedgerError(f"the ledger {source.address} was moved before, to another place than {there}")
+    with source.store.reading() as rows:
+        store = store_of(there, timeout, partial(_pour, rows, source.who), _refuse_version_1)
+        if isinstance(store.path, Path) and "://" not in there and store.path.exists():
+            raise UsageError(f"{there}: exists; a ledger is copied to a new place only")
+        store.prepare(create=True)
+    return Ledger.open(there, timeout=timeout, create=False, who=source.who)
+
+
+def _pour(source: Rows, who: str, target: Rows) -> None:
+    for statement in TABLES:
+        table = statement.split()[2]
+        if not statement.startswith("CREATE TABLE"):
+            continue
+        for row in source.execute(f"SELECT * FROM {table}" + (" ORDER BY id" if table == "records" else "")):
+            names = list(dict(row))
+            marks = ", ".join("?" * len(names))
+            target.execute(
+                f"INSERT INTO {table} ({', '.join(names)}) VALUES ({marks})", [row[name] for name in names]
+            )
+    chain.append(target, Kind.ARRIVED, {}, who)
+    checked.identity(target)
+
+
+def _refuse_version_1(rows: Rows) -> None:
+    raise LedgerError(f"the ledger {rows.address} has version 1: open it once before it is copied to")
+
+
+def _digest(place: str) -> str:
+    return chain.digest_of(BEGINNING, place)
