@@ -9,13 +9,13 @@ folder of such a name without a claim is somebody else's, and is refused.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 from pathlib import Path
 
 from daskrado.errors import UsageError
 from daskrado.lake.durable import sync_folder
+from daskrado.lake.file_locks import lock
 
 _MARK = b"claimed by "  # how a claim begins; a file without it is somebody else's
 
@@ -120,7 +120,7 @@ def _locked(file: Path, path: str | Path) -> int:
     while True:
         handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(handle)
             if os.path.exists(file) and os.path.samestat(os.fstat(handle), os.stat(file)):
                 return handle
         except BlockingIOError:

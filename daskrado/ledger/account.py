@@ -238,6 +238,8 @@ class Account(Grants):
             journal = Journal.open(folder, content)
         except InUseError:
             raise UsageError(f"{folder}: another process is answering from this journal") from None
+        if self._ledger is not None:
+            journal.check_ledger(self._ledger)
         self._engine = folder
         try:
             yield journal

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from daskrado.errors import LedgerError, UsageError
 from daskrado.lake.durable import sync_folder
+from daskrado.ledger.chain import Head
 from daskrado.ledger.config import default_ledger
 from daskrado.ledger.journal_folder import ENDINGS, OLDER, check_own, locked, no_room
 from daskrado.ledger.ledger import Grant, Ledger, LedgerEntry, State
@@ -125,7 +126,17 @@ class Journal(Closable):
         """Remember a ledger entry and the run that it was reserved for."""
         if self.content["grants"].get(role) != [grant.entry, grant.run]:
             self.content["grants"][role] = [grant.entry, grant.run]
+            self.content["head"] = grant.head or self.content.get("head", "")
             self._save()
+
+    def check_ledger(self, ledger: Ledger) -> None:
+        """Refuse a ledger that a copy was put back of since this journal got its last grant."""
+        try:
+            if self.content.get("head"):
+                ledger.check_head(Head.read(self.content["head"]))
+        except LedgerError:
+            self.close()
+            raise
 
     def remember(self, **facts: Any) -> None:
         """Remember public facts, such as the number of rows."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from pathlib import Path
 
 from daskrado.errors import LedgerError
+from daskrado.lake.file_locks import lock
 from daskrado.ledger.lines import SCHEMA
 
 OLDER = "finish it with the version that began it, or move it away and start anew, at a new charge"
@@ -38,7 +38,7 @@ def locked(folder: Path) -> int:
         why = "it is gone" if isinstance(error, FileNotFoundError) else error.strerror
         raise LedgerError(f"{folder}: the run's journal cannot be read ({why})") from error
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock(handle)
         mine = os.path.samestat(os.fstat(handle), os.stat(folder / "lock"))
     except OSError:
         mine = False

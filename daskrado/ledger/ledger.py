@@ -147,11 +147,11 @@ class Ledger(LedgerViews):
             if fingerprint is not None:
                 self._remember(rows, name, fingerprint)
             entry = _next_entry(rows)
-            balances.write_debit(rows, debit, fingerprint, charged, who=self.who, dataset=name, run=run, entry=entry)
+            record = balances.write_debit(rows, debit, fingerprint, charged, self.who, name, run, entry)
         _log.info(
             "entry %d of %s: reserved %s for %r under %s, run %s", entry, self.address, event, name, debit.whose, run
         )
-        return Grant(entry, name, debit.whose.relation, event, self.path, run)
+        return Grant(entry, name, debit.whose.relation, event, self.path, run, str(record.head))
 
     def spend(self, grant: Grant) -> None:
         """Mark the reservation as spent, once and for ever: call it just before the noise is drawn."""

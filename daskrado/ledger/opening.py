@@ -53,6 +53,7 @@ def open_account(
 def resumed_account(ledger: Ledger, identifier: str) -> Iterator[Account]:
     """The account of a run that was cut off, by its identifier; refuse what cannot or need not be finished."""
     journal = Journal.take(find_journal(ledger, identifier))
+    journal.check_ledger(ledger)
     overwrite = bool(journal.content.get("overwrite"))
     with (
         guarded(Account(journal.run, ledger, journal, overwrite=overwrite, resumed=True)) as account,
@@ -87,6 +88,7 @@ def named_account(
     """
     folder, there = _named_folder(ledger, run), is_open(ledger, run)
     journal = Journal.take(folder) if there else Journal.create(folder, {"run": run, "finish": finish})
+    journal.check_ledger(ledger)
     resumed = there or (charged_once and bool(entries_of(ledger, run)))
     with guarded(Account(run, ledger, journal, overwrite=overwrite, resumed=resumed, again=again)) as opened:
         yield opened

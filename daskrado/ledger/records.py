@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
 from pathlib import Path
@@ -65,6 +65,7 @@ class Grant:
     event: Event
     ledger: Path
     run: str
+    head: str = field(default="", compare=False)  # of the ledger's chain, once the debit was in it
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ Reference: Patrini, Nielsen and Nock (2015), algorithm 3.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from daskrado.errors import BudgetError, DataError, LedgerError, MessageError, U
 from daskrado.jobs.label_learning import label_charge
 from daskrado.jobs.outcome import calibrated
 from daskrado.lake.collect import Progress, open_passes
+from daskrado.lake.file_locks import lock
 from daskrado.lake.joined import forget_labels, open_joined
 from daskrado.learners.on_passes.public_features import measure
 from daskrado.ledger.account import Account
@@ -185,7 +185,7 @@ class Provider:
         except OSError as error:
             raise UsageError(f"{locks}: a request cannot be locked there ({error.strerror})") from error
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            lock(handle, wait=True)
             yield self.answers / f"{request}.json"
         finally:
             os.close(handle)

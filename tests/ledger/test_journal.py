@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from daskrado.errors import LedgerError, UsageError
+from daskrado.lake import file_locks
 from daskrado.ledger import lines as lines_module
 from daskrado.ledger.account import Account
 from daskrado.ledger.journal import Journal, lines_of
@@ -308,3 +309,31 @@ def test_a_run_of_a_kept_folder_removes_it(ledger: Ledger, tmp_path: Path) -> No
     folder.mkdir()
     account.done()
     assert not folder.exists()
+
+
+def test_a_run_is_not_resumed_on_a_ledger_that_was_put_back_from_a_copy(tmp_path: Path) -> None:
+    """The journal knows a later head than the ledger has; it stays as it is, for the right one."""
+    made = Ledger.open(tmp_path / "ledger.sqlite")
+    made.set_limit("clinic", Relation.REPLACE_ONE, 10, 0)
+    copy = made.path.read_bytes()
+    finish = "finish it"
+    with named_account(made, "study", finish) as account:  # and cut off: it never says that it is done
+        account.spend(account.reserve("rows", "clinic", Relation.REPLACE_ONE, PureEvent(1), theorem="t"))
+    later = made.path.read_bytes()
+    made.path.write_bytes(copy)
+    for _ in range(2):
+        with pytest.raises(LedgerError, match="a copy was put back"), named_account(made, "study", finish):
+            pass
+    made.path.write_bytes(later)
+    with named_account(made, "study", finish) as account:
+        assert account.resumed
+
+
+def test_a_system_without_locks_is_named_before_anything_is_debited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Ledger.open(tmp_path / "ledger.sqlite")
+    monkeypatch.setattr(file_locks, "_system", None)  # as on Windows
+    with pytest.raises(UsageError, match="runs are not supported on it"), named_account(made, "study", "finish"):
+        pass
+    assert made.entries() == []
