@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from daskrado.lake.asking import workers_of
 from daskrado.lake.crew import Crew, Progress, crew_of, is_delayed, read_run
 from daskrado.lake.failures import refuse
 from daskrado.lake.partial import CHUNK_ROWS, FAN_IN, Job, Partial, Share
-from daskrado.lake.row_store import RowStore, row_bytes
+from daskrado.lake.row_store import RowStore, disk_room, row_bytes
 from daskrado.lake.scan import Lake, open_lake
 from daskrado.lake.seeds import SignatureKey
 from daskrado.lake.sheaf import gather
@@ -142,13 +143,14 @@ def open_passes(
     strict: bool = False,
     secret_rows: bool = False,
 ) -> Iterator[Passes]:
-    """Repeated sums over one lake. Encoded partitions stay in memory where they fit and are read again where not.
+    """Repeated sums over one lake. Encoded partitions are kept: in memory, else in scratch files, else read again.
 
-    ``memory`` is the number of bytes for rows in each process. By default this process takes 40 % of what the machine
-    has left, and workers give what the scheduler grants: half of their limit, over all jobs. Rows are never spilled
-    to disk. ``by_record`` gives rows their seeds by record id; by default wherever the Domain has one.
-    ``placed`` tells rows their place in the lake. ``strict`` refuses unusable rows, which else count as nothing.
-    ``secret_rows``: nothing that is said or refused may depend on the number of rows.
+    ``memory`` is the number of bytes for rows in each process, and no more is kept than that. By default this process
+    takes 40 % of what the machine has left, and workers give what the scheduler grants: half of their limit, over all
+    jobs; beyond that rows go to scratch files without a name, up to half of what the disk has left.
+    ``by_record`` gives rows their seeds by record id; by default wherever the Domain has one. ``placed`` tells rows
+    their place in the lake. ``strict`` refuses unusable rows, which else count as nothing. ``secret_rows``: nothing
+    that is said or refused may depend on the number of rows.
     """
     client = None if lake.in_memory else client
     statistic = _Nothing(domain.width)
@@ -159,7 +161,8 @@ def open_passes(
         job = replace(job, rows=lake.rows)
     secret = key or SignatureKey.secret()
     if client is None:
-        store = RowStore(_memory() if memory is None else memory)
+        folder = tempfile.gettempdir()
+        store = RowStore(_memory(), disk_room(folder), folder) if memory is None else RowStore(memory)
         yield Passes(lake, job, secret, store, None, None, secret_rows)
     else:
         material = secret.key_bytes() if seeded or placed else b""

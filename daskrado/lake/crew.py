@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import secrets
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -193,11 +194,15 @@ class Crew:
         return futures
 
     def _keep(self) -> list[Piece]:
-        """The first partitions of the lake, dealt out to workers as far as they were promised room for them."""
+        """Partitions dealt out to workers: as many as there is room for in memory, the others to scratch files.
+
+        Scratch files are for sessions that were given no limit; a worker whose disk has no room reads again.
+        """
         if self._memory == 0:
             return []
         if self._kept is not None:
             return self._kept
+        self._kept = []
         workers = workers_of(self._client)
         if self._memory is None:
             sizes = [self._row_bytes * partition.rows for partition in self._lake.partitions]
@@ -209,20 +214,29 @@ class Crew:
             for home, worker in workers.items()
             for _ in range(worker["threads"])
         ]
+        self._give_stores(slots, scratch=False)
+        if self._memory is None:
+            self._give_stores([(home, sys.maxsize) for home, _ in slots], scratch=True)
+        return self._kept
+
+    def _give_stores(self, slots: Sequence[tuple[str, int]], *, scratch: bool) -> None:
+        """Deal the partitions that no worker keeps yet to slots of (home, room), in memory or in scratch files."""
+        assert self._kept is not None
+        done = sum(len(piece.partitions) for piece in self._kept)
+        before = sum(partition.rows for partition in self._lake.partitions[:done])
         name = self._label.task_name("rows", f"{self._ticket}-{secrets.token_hex(4)}")
-        self._kept = []
-        for number, (home, room, place, first, run) in enumerate(deal(self._lake.partitions, slots, self._row_bytes)):
+        dealt = deal(self._lake.partitions[done:], slots, self._row_bytes)
+        for number, (home, room, place, first, run) in enumerate(dealt):
             store = self._client.submit(
                 WorkerStore,
-                room,
+                *((0, room) if scratch else (room,)),
                 key=f"{name}-{number}",
                 workers=home,
                 allow_other_workers=True,
                 retries=RETRIES,
                 pure=False,
             )
-            self._kept.append(Piece(place, first, run, store, home))
-        return self._kept
+            self._kept.append(Piece(done + place, before + first, run, store, home))
 
 
 class _Tree:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from daskrado.errors import ClusterError
 from daskrado.lake.asking import ask
 from daskrado.lake.label import JobLabel
-from daskrado.lake.row_store import RowStore
+from daskrado.lake.row_store import RowStore, disk_room
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -21,8 +21,9 @@ FULL = 0.65  # of a worker's memory limit: above it a job keeps no more rows the
 class WorkerStore(RowStore):
     """Rows kept on one worker, as the value of an ordinary Dask future: released when its client ends.
 
-    It travels and is spilled without its rows: they never leave the worker's memory, and a copy fills itself from the
-    lake again. Dask sees the size that was promised, so that tasks go where the rows are.
+    It travels and is spilled without its rows: they never leave the worker's memory or its scratch files, which lie
+    in its local directory, and a copy fills itself from the lake again. Dask sees the size that was promised, so that
+    tasks go where the rows are.
     """
 
     def __sizeof__(self) -> int:
@@ -33,7 +34,14 @@ class WorkerStore(RowStore):
 
     def room(self, size: int) -> bool:
         """Set ``size`` bytes aside if they were promised and the worker has them."""
-        return _spare(size) and super().room(size)
+        return self.limit > 0 and _spare(size) and super().room(size)
+
+    def disk(self, size: int) -> bool:
+        """Set ``size`` bytes of scratch files aside if the worker's local directory has room for them."""
+        from distributed import get_worker
+
+        self.folder = get_worker().local_directory
+        return self.scratch > 0 and disk_room(self.folder) >= size and super().disk(size)
 
 
 def _spare(size: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import shutil
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -66,6 +67,14 @@ class RowStore:
         """Keep a partition's blocks in a scratch file; :meth:`disk` was asked before. A full disk keeps nothing."""
         if (mapped := _mapped(found, self.folder)) is not None:
             self._kept.setdefault(identity, mapped)
+
+
+def disk_room(folder: str | Path) -> int:
+    """Bytes of scratch files for which a folder's disk has room: half of what is free."""
+    try:
+        return shutil.disk_usage(folder).free // 2
+    except OSError:
+        return 0
 
 
 def row_bytes(domain: Domain, *, seeded: bool = True, grouped: bool = True) -> int:

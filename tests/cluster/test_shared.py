@@ -173,7 +173,7 @@ def test_room_is_shared_out_over_living_clients(shared_cluster: SharedCluster, l
     give_back(looker, "c")
 
 
-def test_a_job_without_room_reads_the_lake_again(ward: Path, shared_cluster: SharedCluster, looker: Any) -> None:
+def test_a_job_without_room_takes_no_memory(ward: Path, shared_cluster: SharedCluster, looker: Any) -> None:
     from daskrado.lake.room import give_back, promised
 
     domain = Domain.load(ward / "lake.yaml")
@@ -183,7 +183,10 @@ def test_a_job_without_room_reads_the_lake_again(ward: Path, shared_cluster: Sha
         promised(hoarder, "all", 10**12)
         with open_passes(lake, domain, Lattice(domain.norm_bound), client=looker) as passes:
             found = [passes.sum(MeanOperator(domain.width)).vector for _ in range(2)]
-            assert not [entry for entry in left_behind(looker) if "rows" in entry]
+            assert passes._crew is not None
+            stores = looker.gather([piece.store for piece in passes._crew._kept or ()])
+            assert stores
+            assert all(store.limit == 0 for store in stores)  # scratch files alone
         give_back(hoarder, "all")
     with open_passes(lake, domain, Lattice(domain.norm_bound)) as here:
         expected = here.sum(MeanOperator(domain.width)).vector

@@ -7,6 +7,7 @@ import os
 import pickle
 import random
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,37 @@ def test_tasks_that_read_several_small_files_give_the_same_bits(
     assert seen[:7] == [runs] * 7
     assert seen[7:9] == [[], []]  # all rows are kept: nothing is read again
     assert all(71 - 24 <= sum(read) < 71 for read in seen[9:])  # a dozen files stay on each of the two workers
+
+
+@pytest.mark.cluster
+def test_rows_that_have_no_room_in_memory_go_to_scratch_files(
+    clinic: Clinic, two_workers: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No worker is promised memory: rows are written once, read from there in the next pass, and leave nothing."""
+
+    def scratch_files() -> int:
+        """Mapped files of a worker that have no name."""
+        return sum("dask" in line and "(deleted)" in line for line in open("/proc/self/maps"))
+
+    path, domain = clinic(ROWS, 7)
+    lake = open_lake(path, domain)
+    monkeypatch.setattr(crew, "promised", lambda client, ticket, wanted: {})
+    lattice, statistic = Lattice(domain.norm_bound, 16), Moments(domain.width)
+    with collecting.open_passes(lake, domain, lattice, client=two_workers) as passes:
+        found = [passes.sum(statistic).vector for _ in range(3)]
+        assert passes._crew is not None
+        stores = two_workers.gather([piece.store for piece in passes._crew._kept or ()])
+        assert sum(len(piece.partitions) for piece in passes._crew._kept or ()) == 7
+        assert all(store.limit == 0 for store in stores)
+        held = two_workers.run(scratch_files)
+    expected = collect(statistic, lake, domain, lattice).vector
+    assert all(np.array_equal(vector, expected) for vector in found)
+    assert sum(names > 0 for names in held.values()) == 2
+    gone = lambda: not any(two_workers.run(scratch_files).values())  # noqa: E731
+    deadline = time.monotonic() + 60
+    while not gone() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert gone()
 
 
 def _passes(lake: Any, domain: Domain, client: Any, statistic: Any, memory: int | None) -> list[np.ndarray]:
