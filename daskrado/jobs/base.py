@@ -140,6 +140,10 @@ class Job(Frozen):
         """Digests of what the job reads beside the lake, by name; a resumed run refuses others than it began with."""
         return {}
 
+    def public_lakes(self) -> Mapping[str, Any]:
+        """Addresses of rows that the job takes for public, by key: a lake that the ledger knows is refused there."""
+        return {}
+
     def needs_rows(self, account: Account) -> bool:
         """Whether rows must be read: a resumed run may have kept all that was drawn from them."""
         del account
@@ -232,6 +236,11 @@ def opened(
     ``overwrite`` replaces the output folder, ``ledger`` is debited in place of the job's, ``progress`` is called with
     what is done and how much there is, and ``account`` is the one that a run had which was cut off.
     """
+    if job.protects and job.cluster.performance_report is not None:
+        raise UsageError(
+            "a performance report shows how often and how long rows were read, which depends on private rows: drop "
+            "--performance-report, or measure a run with private: false"
+        )
     charges = job.charges()
     with open_account(
         job.name,
@@ -246,6 +255,7 @@ def opened(
         run = Run(job, charges, paying, progress)
         paying.notes += job._notes
         with contextlib.closing(run):
+            run.check_public_lakes()
             if job.reserves:
                 run.reserve()
             yield run

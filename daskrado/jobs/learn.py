@@ -254,6 +254,10 @@ class LearnJob(PrivateJob):
         seed = getattr(self.chosen_statistic, "seed", None)
         return SignatureKey.secret() if seed is None else SignatureKey.from_seed(seed)
 
+    def public_lakes(self) -> Mapping[str, Any]:
+        found = getattr(self.learner, "public_lake", None)
+        return {} if found is None else {"learner.public_lake": found}
+
     def needs_rows(self, account: Account) -> bool:
         return self.chosen_statistic is None or not account.has(ROLE)
 

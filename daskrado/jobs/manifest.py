@@ -24,7 +24,7 @@ SCHEMA = "daskrado.manifest/2"
 
 
 def manifest_of(run: Run, result: Result, folder: Path) -> dict[str, Any]:
-    """Everything public about a run. ``seconds`` is empty where the number of rows is secret, and then left out."""
+    """Everything public about a run. ``seconds`` is left out where anybody is protected."""
     return {
         "schema": SCHEMA,
         "daskrado": daskrado.__version__,

@@ -38,8 +38,8 @@ def publish(run: Run, outcome: Outcome, *, write: bool) -> Result:
         outcome.release,
         plain_json({**known, **outcome.facts}),
         (*run.account.notes, *outcome.notes),
-        # How long a pass takes tells how many rows there are.
-        dict(run.clock.seconds) if rows is not None else {},
+        # How long a pass takes depends on the rows, on their number and on what they hold.
+        {} if job.protects else dict(run.clock.seconds),
     )
     names = _write(run, outcome, result) if write else []
     notes = (*run.account.notes, *outcome.notes)

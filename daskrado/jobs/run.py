@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from daskrado.cluster import connect
+from daskrado.errors import UsageError
 from daskrado.jobs.outcome import Charge
 from daskrado.lake.collect import Passes, Progress, collect, open_passes
-from daskrado.lake.scan import Lake
+from daskrado.lake.scan import Lake, open_lake
 from daskrado.lake.seeds import SignatureKey
 from daskrado.ledger.account import Account
 from daskrado.ledger.charging import Clock
@@ -70,6 +71,17 @@ class Run:
         """Which version of which table was read, where the lake is one."""
         known = "lake" in self.__dict__ and self.lake.table
         return known.facts if known else self.account.known_table
+
+    def check_public_lakes(self) -> None:
+        """Refuse a private lake where public rows are meant: one that the ledger knows, or the run's own."""
+        if not (self.charges and self.job.needs_rows(self.account)):
+            return
+        for key, source in self.job.public_lakes().items():
+            mark = open_lake(source, self.job.domain, label=False).fingerprint
+            known = self.account.ledger.known_as(mark)
+            if known is not None or mark == self.lake.fingerprint:
+                name = self.job.dataset if known is None else known
+                raise UsageError(f"{key}: these rows are private, as data set {name!r}; give public rows")
 
     def reserve(self) -> None:
         """Debit the ledger for every charge, before a row is read."""

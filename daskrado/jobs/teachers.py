@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache, partial
 from typing import Any, ClassVar, Literal
 
@@ -284,6 +284,9 @@ class TeachersJob(PrivateJob):
         given = isinstance(self.answers.refusals, int)
         refusals = None if given else theorem_refusals(1 - agreement, self.answers.queries)
         yield from forecast_lines(self.terms(refusals), count, agreement, forecast(mechanism, count, agreement))
+
+    def public_lakes(self) -> Mapping[str, Any]:
+        return {} if self.queries is None or self.aside else {"queries": self.queries}
 
     def scan(self) -> Lake:
         """Open the lake; refuse more teachers than it has rows for, where the number of rows is public."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import time
 from collections.abc import Callable, Iterator
 from fractions import Fraction
@@ -108,13 +107,3 @@ class Clock:
             yield
         finally:
             self.seconds[stage] = round(time.perf_counter() - start, 2)
-
-
-def published_seconds(seconds: dict[str, float], *, rows_public: bool) -> dict[str, float]:
-    """Stage times for artefacts: as measured where the number of rows is public, else the next power of ten.
-
-    The exact time of a pass over the lake tells how many rows it has.
-    """
-    if rows_public:
-        return dict(seconds)
-    return {stage: 10.0 ** max(0, math.ceil(math.log10(max(value, 1e-9)))) for stage, value in seconds.items()}

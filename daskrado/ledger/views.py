@@ -62,6 +62,14 @@ class LedgerViews:
         with self.store.reading() as rows:
             return drawn(rows, grant.entry)
 
+    def known_as(self, fingerprint: str) -> str | None:
+        """The data set that a lake was charged as; None if this ledger has not seen it."""
+        with self.store.reading() as rows:
+            found = rows.execute(
+                "SELECT dataset FROM lakes WHERE fingerprint = ?", (checked.keyed(rows, fingerprint),)
+            )
+            return next((str(row["dataset"]) for row in found), None)
+
     def marks(self, dataset: str | None = None) -> list[Marked]:
         """What became public, oldest first, of one data set or of all."""
         with self.store.reading() as rows:

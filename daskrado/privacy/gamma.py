@@ -1,22 +1,24 @@
 """The L2-gamma law: spherical noise whose density falls with the Euclidean norm, from the system's generator.
 
-OpenDP has no such sampler. The draw is idealised in one respect only: it is computed in double precision from uniform
-numbers of 53 bits. It never meets a private number in floating point: ``integer_l2_gamma`` rounds the *noise* to
-integers before it is added to integers.
+OpenDP has no such sampler. What is published goes through ``integer_l2_gamma``: uniform numbers of 128 bits,
+arithmetic of 60 decimal digits, and the *noise* is rounded to integers before it is added to integers.
 
-What that costs, exactly. A uniform number is the midpoint of one of 2^53 cells of (0, 1), so none is below 2^-54: an
-exponential is at most 54 log 2 = 37.43, and a vector at most 37.43 times dimension times scale long. The stated law
-has no largest length; one of its exponentials is above that with probability at most dimension 2^-54. A uniform
-number near 2^-j has its neighbours at a relative distance of 2^(j - 53), so that an exponential near j log 2 moves in
-steps of 2^(j - 53): in one dimension, at a scale of s grid steps, grid points are left out among the lengths that are
-exceeded with probability below s 2^-53. So there are outputs, that rare, which only one of two neighbours can give:
-pure privacy (delta 0) is proved for the stated law, not for this arithmetic.
+What the bits cost. A uniform number is the midpoint of one of 2^b cells of (0, 1), so none is below 2^-(b+1): a
+vector is at most (b + 1) log 2 times dimension times scale long, and near its longest some integers are left out.
+There are outputs, that rare, which only one of two neighbours can give. Counted exactly in one dimension, at up to
+12 bits and a scale of s grid steps, that is a delta of at most 16 s 2^-b; in d dimensions 16 s d 2^-b is
+extrapolated, not proved. At 53 bits, those of a double, it would be above 1 at the largest scale that can be drawn,
+s d = 2^52; at 128 bits it is below 2^-72 at every scale.
+
+``l2_gamma`` and ``normal_vector`` are for tilts that are never published themselves, in double precision.
 """
 
 from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, localcontext
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,10 +27,16 @@ from daskrado.errors import UsageError
 from daskrado.privacy.noise import MAX_SCALE, MAX_VALUE
 
 _HALF_STEP = 2.0**-54
+_PRECISE = Context(prec=60, Emin=MIN_EMIN, Emax=MAX_EMAX)
+_HALF_CELL = _PRECISE.divide(Decimal(1), Decimal(1 << 129))
+DRAWN = (
+    "delta 0 holds for the L2-gamma law itself: the sampler draws it from uniform numbers of 128 bits, which costs a "
+    "delta below 2^-72 (counted in one dimension, extrapolated beyond)"
+)
 
 
 def l2_gamma(dimension: int, scale: float) -> NDArray[np.float64]:
-    """One vector of density proportional to exp(-|b|_2 / scale) in ``dimension`` dimensions.
+    """One vector of density proportional to exp(-|b|_2 / scale) in ``dimension`` dimensions, in double precision.
 
     Its direction is uniform and its length has the Gamma(dimension, scale) law: the sum of that many exponentials.
 
@@ -64,9 +72,9 @@ def integer_l2_gamma(values: NDArray[np.int64], scale: float) -> NDArray[np.int6
 
     *Sensitivity*: P(rounded noise = k) is the integral of the density over the unit cube around k. Shifting k by an
     integer vector v changes the integrand by a factor of at most exp(|v|_2 / scale) everywhere, hence the integral
-    too: rounding costs no privacy, and the sum is exact.
+    too: rounding costs no privacy, and the sum is exact. What 128-bit uniforms cost is in the module's docstring.
 
-    *Reference*: see :func:`l2_gamma`.
+    *Reference*: see :func:`l2_gamma`; Marsaglia and Bray (1964), the polar method, for its direction.
     """
     array = np.asarray(values)
     if array.dtype != np.int64:
@@ -74,7 +82,45 @@ def integer_l2_gamma(values: NDArray[np.int64], scale: float) -> NDArray[np.int6
     _check_scale(array.size, scale)
     if array.size and max(int(array.max()), -int(array.min())) > MAX_VALUE:
         raise UsageError("a value is above 2^62 in size: noise could overflow int64; use a coarser grid")
-    return np.asarray(array + np.rint(l2_gamma(array.size, scale)).astype(np.int64).reshape(array.shape))
+    noise = np.array(_rounded_vector(array.size, scale), dtype=np.int64)
+    return np.asarray(array + noise.reshape(array.shape))
+
+
+def _rounded_vector(dimension: int, scale: float) -> list[int]:
+    with localcontext(_PRECISE):
+        radius = gamma_length(_uniforms(dimension), scale)
+        direction = _normals(dimension)
+        factor = radius / sum((part * part for part in direction), Decimal(0)).sqrt()
+        return [int((part * factor).to_integral_value()) for part in direction]
+
+
+def gamma_length(uniforms: Sequence[Decimal], scale: float) -> Decimal:
+    """A length of the Gamma(dimension, scale) law from as many uniform numbers: the log of their product."""
+    product = Decimal(1)
+    for uniform in uniforms:
+        product *= uniform
+    return -Decimal(scale) * product.ln()
+
+
+def _normals(count: int) -> list[Decimal]:
+    """Independent normal numbers, up to a common factor. How many tries they take depends on no private number."""
+    found: list[Decimal] = []
+    while len(found) < count:
+        missing = _uniforms((count - len(found)) // 2 * 2 + 2)
+        for u, v in zip(missing[::2], missing[1::2], strict=True):
+            x, y = 2 * u - 1, 2 * v - 1
+            square = x * x + y * y
+            if 0 < square < 1:
+                stretch = (-square.ln() / square).sqrt()
+                found += [x * stretch, y * stretch]
+    return found[:count]
+
+
+def _uniforms(count: int) -> list[Decimal]:
+    """Uniform on the midpoints of 2^128 cells of (0, 1), from the operating system's generator."""
+    material = os.urandom(16 * count)
+    words = (int.from_bytes(material[at : at + 16], "little") for at in range(0, 16 * count, 16))
+    return [(2 * word + 1) * _HALF_CELL for word in words]
 
 
 def l2_gamma_variance(dimension: int, scale: float) -> float:

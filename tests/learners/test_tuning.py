@@ -188,12 +188,13 @@ def test_a_run_publishes_one_model_and_no_counts(clinic: Clinic, tmp_path: Path)
 
 def test_public_rows_choose_the_better_learner_at_no_price(clinic: Clinic) -> None:
     path, domain = clinic(20_000, 2)
+    public, _ = clinic(19_000, 2)
     grid = [{"kind": "objective_perturbation", "regularisation": r} for r in (100.0, 0.01)]
     result = daskrado.fit(
         path,
         domain,
         dataset="c",
-        learner={"kind": "tuning", "grid": grid, "public_lake": str(path)},
+        learner={"kind": "tuning", "grid": grid, "public_lake": str(public)},
         epsilon=2.0,
         relation="replace_one",
         first_limit=(10, 0),

@@ -25,7 +25,7 @@ from daskrado.learners.on_passes.iterative import (
 from daskrado.learners.on_passes.solver import Objective, Solution, certifiable, minimise
 from daskrado.losses.margin import Huber, Logistic, Loss, SmoothHinge
 from daskrado.privacy.accountant import ApproximateEvent, PureEvent
-from daskrado.privacy.gamma import integer_l2_gamma, l2_gamma, l2_gamma_variance, normal_vector
+from daskrado.privacy.gamma import DRAWN, integer_l2_gamma, l2_gamma, l2_gamma_variance, normal_vector
 from daskrado.privacy.perturbation import (
     ObjectiveNoise,
     PublicFacts,
@@ -39,7 +39,7 @@ from daskrado.statistics.risk import RiskSum
 
 TOLERANCE = 1e-9  # of the largest gradient norm, L R
 _SHARE = 0.01  # of epsilon, for the solver's distance from the exact minimiser
-IDEALISED = "spherical noise is drawn in double precision from the operating system's generator (idealised)"
+IDEALISED = "the tilt is drawn in double precision from the operating system's generator (idealised)"
 
 FINE_BITS = 26  # a minimiser follows its rows: on this grid it is within about 1e-7 of the one for rows as they are
 
@@ -134,7 +134,7 @@ class OutputPerturbation(LossLearner):
         check_worthwhile(facts)
         l2_gamma_variance(facts.width, self._scale(facts) / self._step(facts))  # refuses what cannot be drawn
         theorem = "output perturbation (Chaudhuri, Monteleoni and Sarwate 2011), approximate minimiser counted in"
-        return Guarantee(PureEvent(facts.epsilon), 0.0, "output perturbation", theorem, (IDEALISED,))
+        return Guarantee(PureEvent(facts.epsilon), 0.0, "output perturbation", theorem, (DRAWN,))
 
     def forecast(self, facts: PublicFacts) -> Iterator[tuple[str, str]]:
         scale = self._scale(facts)

@@ -6,16 +6,11 @@ from typing import TYPE_CHECKING, ClassVar
 
 from daskrado.errors import UsageError
 from daskrado.privacy.accountant import Event, PureEvent
-from daskrado.privacy.gamma import integer_l2_gamma, l2_gamma_variance
+from daskrado.privacy.gamma import DRAWN, integer_l2_gamma, l2_gamma_variance
 from daskrado.privacy.mechanisms.base import OneShot, Target
 
 if TYPE_CHECKING:
     from daskrado.statistics.base import Block, IntVector
-
-SPHERICAL = (
-    "delta 0 holds for the L2-gamma law itself: the sampler computes it in double precision from uniform numbers of "
-    "53 bits, so its length is at most 37.5 times dimension times scale and lengths of the far tail lie on a grid"
-)
 
 
 class L2Gamma(OneShot):
@@ -32,7 +27,7 @@ class L2Gamma(OneShot):
     """
 
     name: ClassVar[str] = "l2_gamma"
-    assumptions: ClassVar[tuple[str, ...]] = (SPHERICAL,)
+    assumptions: ClassVar[tuple[str, ...]] = (DRAWN,)
     theorem = "L2-gamma mechanism (Chaudhuri, Monteleoni and Sarwate 2011), noise rounded to integers"
 
     def __init__(self, target: Target, epsilon: float) -> None:
