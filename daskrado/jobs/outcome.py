@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING, Any
 from daskrado.jobs.report import Section
 from daskrado.ledger.account import Account
 from daskrado.ledger.ledger import Grant
+from daskrado.ledger.records import Debit
+from daskrado.ledger.words import amount
 from daskrado.models.linear import LinearModel
 from daskrado.privacy.accountant import Event, SeveralEvents, compose
+from daskrado.privacy.groups import Whose
 from daskrado.privacy.mechanisms import OneShot, Target, default_mechanism, mechanism
 from daskrado.privacy.protect import Private
 from daskrado.privacy.relations import Relation
@@ -99,17 +102,32 @@ class Charge:
         assert self.statement.relation is not None
         return self.statement.relation
 
+    @property
+    def debit(self) -> Debit:
+        """What is asked of the ledger, and for whom."""
+        feature = "" if self.relation is Relation.FEATURE_FLIP else None
+        whose = Whose(self.relation, self.statement.unit, rows=self.statement.rows_per_unit, feature=feature)
+        return Debit(whose, self.event, self.statement.theorem, tuple(self.blocks))
+
     def reserve(self, account: Account, dataset: str, fingerprint: str | None = None) -> Grant:
         """Debit an account's ledger."""
         return account.reserve(
             self.role,
             dataset,
-            self.relation,
+            self.debit.whose,
             self.event,
             theorem=self.statement.theorem,
             fingerprint=fingerprint,
             room=self.room,
         )
+
+
+def asked_for(charges: Sequence[Charge]) -> str:
+    """What a run asks for, in words."""
+    if len(charges) > 1:
+        return f"{len(charges)} charges"
+    (statement,) = [charge.statement for charge in charges]
+    return amount(statement.epsilon or 0, statement.delta or 0)
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from daskrado.jobs.manifest import manifest_of, plain_json
 from daskrado.jobs.outcome import Outcome, Result, check_claim
 from daskrado.jobs.report import page_of
+from daskrado.ledger.words import run_line
 from daskrado.models.linear import LinearModel
 from daskrado.table.yaml_file import write_text
 
@@ -25,7 +26,7 @@ _log = logging.getLogger(__name__)
 def publish(run: Run, outcome: Outcome, *, write: bool) -> Result:
     """Publish what a run found, if it is to be written, and return it."""
     check_claim(run, outcome.statement)
-    job, rows = run.job, run.rows
+    job, rows, prices = run.job, run.rows, run.prices()
     known = ({"rows": rows} if job.rows_public else {}) | ({"table": run.table} if run.table else {})
     result = Result(
         job.name,
@@ -33,7 +34,7 @@ def publish(run: Run, outcome: Outcome, *, write: bool) -> Result:
         job.dataset,
         outcome.value,
         outcome.statement,
-        tuple(run.budgets()),
+        tuple(price.to_json() | {"ledger_head": str(run.account.ledger.head())} for price in prices),
         outcome.model,
         outcome.release,
         plain_json({**known, **outcome.facts}),
@@ -43,7 +44,8 @@ def publish(run: Run, outcome: Outcome, *, write: bool) -> Result:
     )
     names = _write(run, outcome, result) if write else []
     notes = (*run.account.notes, *outcome.notes)
-    lines = [result.statement.sentence(), *outcome.lines, *map(budget_line, result.budget), *notes]
+    paid = [run_line(run.asked, prices)] if prices else []
+    lines = [result.statement.sentence(), *outcome.lines, *paid, *notes]
     if outcome.model is not None:
         lines += ["largest weights:", *weight_lines(outcome.model)]
     if write:
@@ -79,14 +81,6 @@ def write_files(outcome: Outcome, folder: Path) -> list[str]:
     for name, write in writers.items():
         write(folder / name)
     return list(writers)
-
-
-def budget_line(budget: Mapping[str, Any]) -> str:
-    """The state of a budget in one line."""
-    return (
-        f"budget of {budget['dataset']} under {budget['relation']}: epsilon {budget['spent_epsilon']:.4g} of "
-        f"{budget['limit_epsilon']:g} spent, {budget['left_epsilon']:.4g} left"
-    )
 
 
 def weight_lines(model: LinearModel) -> Iterator[str]:

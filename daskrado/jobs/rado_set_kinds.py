@@ -11,7 +11,7 @@ from daskrado.bounds.dp_feat import Marginal
 from daskrado.errors import UsageError, about_the_key
 from daskrado.jobs.rado_sets import RadoSetKeys, SetPlan
 from daskrado.models.rados import BITS, PlainKind, SummedKind
-from daskrado.privacy.accountant import ApproximateEvent, PureEvent
+from daskrado.privacy.accountant import PureEvent
 from daskrado.privacy.protect import Budget, Protect, check_protected_feature
 from daskrado.privacy.relations import Relation
 from daskrado.privacy.release import Release
@@ -239,8 +239,8 @@ class NoisyEdgesSet(RadoSetKeys):
             raise UsageError(f"set {self.name!r}: {error}") from error
         lattice = Lattice(domain.norm_bound, noise.bits)
         statistic = NoisyEdgeRados(width, _plain(self.base, width, self.count, self.support), noise.scale)
-        event, room = ApproximateEvent(budget.epsilon, budget.delta), 16 * statistic.size
-        charge = self._charge("set", event, budget, "gaussian on edge vectors", EDGE_THEOREM, room)
+        room = 16 * statistic.size
+        charge = self._charge("set", noise.event, budget, "gaussian on edge vectors", EDGE_THEOREM, room)
         return SetPlan(self, statistic, lattice, charge, edge_noise=noise.scale * lattice.step)
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import daskrado
+from daskrado.ledger.words import Price, percent, run_line
 from daskrado.models.linear import LinearModel
 from daskrado.privacy.statement import PrivacyStatement
 
@@ -99,7 +100,8 @@ def page_of(run: Run, outcome: Outcome, result: Result) -> str:
     if result.seconds:
         made.append(("seconds", ", ".join(f"{stage} {value:g}" for stage, value in result.seconds.items())))
     sections = [
-        *privacy_sections(result.statement, result.budget),
+        *privacy_sections(result.statement),
+        *budget_sections(run),
         *outcome.sections(),
         *model_sections(result.model),
         Section("How it was made", rows=made),
@@ -124,23 +126,57 @@ def model_sections(model: LinearModel | None) -> Iterator[Section]:
     yield Section("All coefficients", rows=[(n, f"{w:+.6g}") for n, w in weights.items()], folded=True)
 
 
-def privacy_sections(statement: PrivacyStatement, budget: Sequence[Mapping[str, Any]]) -> Iterator[Section]:
-    """Who was protected, by what, and the state of the budget."""
+def privacy_sections(statement: PrivacyStatement) -> Iterator[Section]:
+    """Who was protected, and by what."""
     title = "What was protected, and for whom"
     if not statement.private:
         warning = "Nobody. These are exact figures; do not publish them where the rows are private."
         yield Section(title, text=warning)
     else:
         yield Section(title, rows=statement_rows(statement))
-    for state in budget:
-        yield Section(
-            f"Budget under {state['relation']}",
-            rows=[
-                ("limit", f"epsilon {state['limit_epsilon']:g}, delta {state['limit_delta']:g}"),
-                ("spent so far", f"epsilon {state['spent_epsilon']:.4g} at that delta ({state['accountant']})"),
-                ("left", f"epsilon {state['left_epsilon']:.4g} for one more pure release"),
-            ],
-        )
+
+
+def budget_sections(run: Run) -> Iterator[Section]:
+    """What the run took, what is left, and who spent what and when."""
+    prices = run.prices()
+    if not prices:
+        return
+    rows = [
+        (str(price.balance.relation), percent(price.share), percent(price.left), f"{price.more:,}")
+        for price in prices
+    ]
+    yield Section(
+        "Budget",
+        text=run_line(run.asked, prices),
+        rows=rows,
+        header=("relation", "this run", "left", "more runs like it"),
+        plot=budget_bar(prices),
+    )
+    history = run.account.ledger.history(run.job.dataset, _SHOWN)
+    told = [
+        (entry.reserved_at[:16].replace("T", " "), entry.who, entry.run[:12], "" if share is None else percent(share))
+        for entry, share in history
+    ]
+    yield Section("Who spent what, and when", rows=told, header=("when", "who", "run", "share"), folded=True)
+
+
+def budget_bar(prices: Sequence[Price]) -> str:
+    """For each budget a bar: spent before, this run, left."""
+
+    def paint(axes: Axes) -> None:
+        for place, price in enumerate(reversed(prices)):
+            own, left = float(price.share), max(0.0, float(price.left))
+            before = max(0.0, 1 - own - left)
+            for start, width, colour in (
+                (0.0, before, "#718096"),
+                (before, own, "#2b6cb0"),
+                (1 - left, left, "#e2e8f0"),
+            ):
+                axes.barh(place, 100 * width, left=100 * start, color=colour, height=0.6)
+        axes.set_yticks(range(len(prices)), [str(price.balance.relation) for price in reversed(prices)])
+        axes.set_xlim(0, 100)
+
+    return draw(paint, "% of the budget: spent before, this run, left", height=0.8 + 0.3 * len(prices))
 
 
 def statement_rows(statement: PrivacyStatement) -> list[tuple[str, str]]:

@@ -11,13 +11,14 @@ import numpy as np
 
 from daskrado.cluster import connect
 from daskrado.errors import UsageError
-from daskrado.jobs.outcome import Charge
+from daskrado.jobs.outcome import Charge, asked_for
 from daskrado.lake.collect import Passes, Progress, collect, open_passes
 from daskrado.lake.scan import Lake, open_lake
 from daskrado.lake.seeds import SignatureKey
 from daskrado.ledger.account import Account
 from daskrado.ledger.charging import Clock
 from daskrado.ledger.ledger import Grant
+from daskrado.ledger.words import Price
 from daskrado.privacy.mechanisms import Mechanism
 from daskrado.privacy.release import Release
 from daskrado.statistics.base import Statistic, Summary
@@ -93,8 +94,8 @@ class Run:
             self.client  # noqa: B018 - workers that cannot be reached cost nothing, not even a voided entry
         for what, digest in self.job.inputs().items():
             self.account.unchanged(what, digest)
-        relations = dict.fromkeys(charge.relation for charge in self.charges.values())
-        self.account.first_limit(self.job.ledger, self.job.dataset, *relations)
+        first = next(iter(self.charges.values()))
+        self.account.first_limit(self.job.ledger, self.job.dataset, first.relation)
         for role, charge in self.charges.items():
             self.grants[role] = charge.reserve(self.account, self.job.dataset, mark)
 
@@ -150,6 +151,12 @@ class Run:
 
         return self.account.draw(role, self.grants[role], gather, paid)
 
-    def budgets(self) -> list[dict[str, Any]]:
-        """The state of the budget under each relation that was charged."""
-        return list({grant.relation: self.account.budget(grant) for grant in self.grants.values()}.values())
+    @property
+    def asked(self) -> str:
+        """What the run asks for, in words."""
+        return asked_for([*self.charges.values()])
+
+    def prices(self) -> list[Price]:
+        """What the run took from each budget that it touches, and how that stands."""
+        grants = list(self.grants.values())
+        return self.account.ledger.paid(grants) if grants else []

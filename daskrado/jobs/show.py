@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from daskrado.errors import BudgetError, UsageError
 from daskrado.jobs.base import Charge, Job
-from daskrado.ledger.charging import left_for, limit_line
+from daskrado.jobs.outcome import asked_for
+from daskrado.ledger.charging import planned_prices
 from daskrado.ledger.ledger import Ledger
+from daskrado.ledger.words import no_limit, over_budget, run_line
 
 
 def plan_lines(job: Job, ledger: Ledger | None) -> Iterator[str]:
@@ -23,16 +26,27 @@ def plan_lines(job: Job, ledger: Ledger | None) -> Iterator[str]:
     for charge in charges:
         yield from _charge_lines(charge, several=len(charges) > 1)
     yield from (f"assumes     {text}" for text in dict.fromkeys(t for c in charges for t in c.statement.assumptions))
-    relations = dict.fromkeys(charge.relation for charge in charges)
-    for relation in relations:
-        if len(relations) > 1:
-            yield f"budget      under {relation}:"
-        left = left_for(ledger, job.dataset, relation)
-        yield limit_line(left, job.ledger)
-        if left is not None and ledger is not None:
-            events = [charge.event for charge in charges if charge.relation is relation]
-            after = ledger.after(job.dataset, relation, *events)
-            yield f"after       epsilon {float(after.epsilon):.4g} charged in all ({after.method})"
+    yield from _budget_lines(job, charges, ledger)
+
+
+def _budget_lines(job: Job, charges: Sequence[Charge], ledger: Ledger | None) -> Iterator[str]:
+    """What the run would take, in the words of a run that did; what would refuse it, in the words of the refusal."""
+    debits = [charge.debit for charge in charges]
+    try:
+        prices, limit = planned_prices(ledger, job.ledger, job.dataset, debits)
+    except (BudgetError, UsageError) as error:
+        yield f"refused     {error}"
+        return
+    if limit:
+        yield f"limit       {limit}"
+    over = [price for price in prices if price.left < 0]
+    missing = [debit for debit in debits if not any(price.allows(debit) for price in prices)]
+    if over:
+        yield f"refused     {over_budget(over[0], debits, several=len(prices) > 1)}"
+    elif missing and ledger is not None and ledger.has_limits(job.dataset):
+        yield f"refused     {no_limit(job.dataset, missing[0].whose.relation)}"
+    elif prices:
+        yield f"budget      {run_line(asked_for(charges), prices)}"
 
 
 def _charge_lines(charge: Charge, *, several: bool) -> Iterator[str]:

@@ -18,9 +18,10 @@ from daskrado.errors import BudgetError, DaskradoError, LedgerError
 from daskrado.ledger import chain
 from daskrado.ledger.chain import Kind, Record, canonical
 from daskrado.ledger.checked import keyed
-from daskrado.ledger.entries import Debit, debit_of
-from daskrado.ledger.records import Balance
+from daskrado.ledger.entries import debit_of
+from daskrado.ledger.records import Balance, Debit
 from daskrado.ledger.store import Rows
+from daskrado.ledger.words import Price
 from daskrado.privacy.events import decimal_text, exact
 from daskrado.privacy.filter import Cost, Filter, filter_from_json
 from daskrado.privacy.groups import Whose, charged_as, steps
@@ -63,18 +64,24 @@ class Budget:
 
     def minus(self, cost: Cost) -> Budget:
         """With one entry less."""
-        balance, total = self.balance, self.balance.total
-        less = Cost(
-            None if total.epsilon is None or cost.epsilon is None else total.epsilon - cost.epsilon,
-            total.mu2 - cost.mu2,
-            total.delta - cost.delta,
-            total.draws - cost.draws,
-        )
-        return replace(self, balance=replace(balance, total=less, entries=balance.entries - 1))
+        balance = self.balance
+        return replace(self, balance=replace(balance, total=balance.total - cost, entries=balance.entries - 1))
 
     def to_json(self) -> dict[str, Any]:
         """As a record keeps it."""
         return {"limit": self.limit, "total": cost_to_json(self.balance.total), "entries": self.balance.entries}
+
+
+def price_of(budgets: Iterable[Budget], debits: Sequence[Debit], *, charged: bool = False) -> list[Price]:
+    """What debits take together from each budget that they touch; ``charged`` where they are in it already."""
+    found = []
+    for budget in budgets:
+        costs = [cost for debit in debits if (cost := budget.cost(debit)) is not None]
+        if costs:
+            cost, balance = sum(costs, Cost()), budget.balance
+            total = balance.total if charged else balance.total + cost
+            found.append(Price(replace(balance, total=total), cost))
+    return sorted(found, key=lambda price: [*Relation].index(price.balance.relation))
 
 
 def budgets_of(rows: Rows, dataset: str) -> list[Budget]:

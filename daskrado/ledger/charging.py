@@ -5,14 +5,17 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 from daskrado.errors import BudgetError
+from daskrado.ledger.balances import Budget, price_of
 from daskrado.ledger.config import LedgerConfig, default_ledger
-from daskrado.ledger.ledger import Grant, Ledger, Remaining
+from daskrado.ledger.entries import following_limits
+from daskrado.ledger.ledger import Ledger
+from daskrado.ledger.records import Balance, Debit
+from daskrado.ledger.words import Price, amount
 from daskrado.privacy.events import MAX_EPSILON, Amount, Event, exact
 from daskrado.privacy.filter import Cost, filter_for
 from daskrado.privacy.relations import Relation
@@ -33,13 +36,12 @@ def own_ledger(*, create: bool) -> Ledger:
     return Ledger.open(chosen, create=create)
 
 
-def set_first_limit(ledger: Ledger, config: LedgerConfig, dataset: str, *relations: Relation) -> tuple[str, ...]:
-    """Set the pipeline's first limit on a data set that has none under any relation, and say so."""
+def set_first_limit(ledger: Ledger, config: LedgerConfig, dataset: str, relation: Relation) -> tuple[str, ...]:
+    """Set the pipeline's first limit on a data set that has none, with what follows from it, and say so."""
     first = config.first_limit
-    if first is None or not ledger.set_first_limit(dataset, relations, first.epsilon, first.delta):
+    if first is None or not ledger.set_first_limit(dataset, relation, first.epsilon, first.delta):
         return ()
-    amount = f"epsilon {first.epsilon:g}, delta {first.delta:g}"
-    return tuple(f"first limit of {dataset!r} under {relation}: {amount}" for relation in relations)
+    return (f"first limit of {dataset!r}: {amount(first.epsilon, first.delta)} under {relation}, and what follows",)
 
 
 def least_limit(event: Event, epsilon: Amount, delta: Amount) -> Fraction:
@@ -55,38 +57,18 @@ def least_limit(event: Event, epsilon: Amount, delta: Amount) -> Fraction:
     raise BudgetError(f"{event} does not fit a limit of five times epsilon {float(step * 10):g}")
 
 
-def limit_line(left: Remaining | None, config: LedgerConfig) -> str:
-    """What a plan says of the budget: what is left, or what limit would be set, or who sets it."""
-    if left is not None:
-        return f"left        epsilon {float(left.epsilon):.4g} for one pure release, before this run"
+def planned_prices(
+    ledger: Ledger | None, config: LedgerConfig, dataset: str, debits: Sequence[Debit]
+) -> tuple[list[Price], str]:
+    """What a run would take from each budget, and what would be said of a limit that it sets first."""
+    if ledger is not None and ledger.has_limits(dataset):
+        return ledger.priced(dataset, debits), ""
     first = config.first_limit
-    if first is not None:
-        return f"limit       none set yet; this run would set epsilon {first.epsilon:g}, delta {first.delta:g}"
-    return "limit       none set yet: the owner sets one with `daskrado ledger limit`"
-
-
-def left_for(ledger: Ledger | None, dataset: str, relation: Relation) -> Remaining | None:
-    """What a ledger has left for a data set under a relation; None where it has no limit, or there is no ledger."""
-    if ledger is None or ledger.limit(dataset, relation) is None:
-        return None
-    return ledger.remaining(dataset, relation)
-
-
-def budget_facts(ledger: Ledger, grant: Grant) -> dict[str, Any]:
-    """The state of the budget after a grant, for the manifest and the report."""
-    limit = ledger.limit(grant.dataset, grant.relation)
-    assert limit is not None
-    spent = ledger.spent(grant.dataset, grant.relation)
-    left = ledger.remaining(grant.dataset, grant.relation)
-    return {
-        "dataset": grant.dataset,
-        "relation": str(grant.relation),
-        "limit_epsilon": float(limit.epsilon),
-        "limit_delta": float(limit.delta),
-        "spent_epsilon": float(spent.epsilon),
-        "accountant": spent.method,
-        "left_epsilon": float(left.epsilon),
-    }
+    if first is None:
+        return [], "none set yet: the owner sets one with `daskrado ledger limit`"
+    limits = following_limits(debits[0].whose.relation, filter_for(first.epsilon, first.delta))
+    budgets = [Budget("", 0, Balance(dataset, kind, "", rule, Cost(), 0)) for kind, rule in limits]
+    return price_of(budgets, debits), f"none set yet; this run would set {amount(first.epsilon, first.delta)}"
 
 
 class Clock:

@@ -4,38 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import lru_cache
-from typing import Any
 
 from daskrado.errors import DaskradoError, LedgerError, UsageError
 from daskrado.ledger.chain import Kind, Record, canonical
-from daskrado.ledger.records import LedgerEntry, State
+from daskrado.ledger.records import Debit, LedgerEntry, State
 from daskrado.ledger.store import Rows
-from daskrado.privacy.accountant import Event, event_from_json, event_to_json
-from daskrado.privacy.groups import Whose
+from daskrado.privacy.accountant import Event, event_from_json
+from daskrado.privacy.filter import Filter, following
+from daskrado.privacy.groups import Whose, steps
 from daskrado.privacy.relations import Relation
 
 _SETTLED = {Kind.SPEND: State.SPENT, Kind.PUBLISH: State.PUBLISHED, Kind.VOID: State.VOID}
-
-
-@dataclass(frozen=True, slots=True)
-class Debit:
-    """What is asked of a budget, and for whom. ``blocks`` are those that the release reads; none means all."""
-
-    whose: Whose
-    event: Event
-    theorem: str
-    blocks: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """As a record keeps it."""
-        return {
-            "whose": self.whose.to_json(),
-            "event": event_to_json(self.event),
-            "theorem": self.theorem,
-            "blocks": list(self.blocks),
-        }
 
 
 def whose(relation: Relation | str | Whose) -> Whose:
@@ -47,6 +28,33 @@ def whose(relation: Relation | str | Whose) -> Whose:
     except ValueError:
         raise UsageError(f"unknown relation {relation!r}; known: {', '.join(Relation)}") from None
     return Whose(kind, feature="" if kind is Relation.FEATURE_FLIP else None)
+
+
+def people(relation: str | None, column: str | None, unit: str | None, owns: int | None) -> Whose | str | None:
+    """Whom a limit is for: rows, or the owners of an id column."""
+    if column is None:
+        if (unit, owns) != (None, None):
+            raise UsageError(
+                "a limit for people names the column of their ids: give --column, or drop --unit and --owns"
+            )
+        return relation
+    return replace(whose(relation or Relation.ADD_REMOVE), column=column, unit=unit or f"one {column}", owns=owns)
+
+
+def following_limits(relation: Relation | str | Whose, rule: Filter) -> list[tuple[Whose, Filter]]:
+    """A limit under one relation, and one under every other: what follows from it, or the same where nothing does.
+
+    So a first limit locks nobody out, and a release takes no larger share of a limit that follows than of its own.
+    Where what follows is above epsilon 50, there is none.
+    """
+    stated, found = whose(relation), []
+    for kind in Relation:
+        other = replace(stated, relation=kind, feature="" if kind is Relation.FEATURE_FLIP else None)
+        often = steps(stated, other) or 1
+        limit = rule if often == 1 else following(rule, often)
+        if limit is not None:
+            found.append((stated if kind is stated.relation else other, limit))
+    return found
 
 
 def debit_of(rows: Rows, record: Record) -> Debit:

@@ -8,11 +8,13 @@ from typing import Any
 
 from daskrado.errors import DataError, LedgerError
 from daskrado.lake.scan import Lake
-from daskrado.ledger.charging import budget_facts, set_first_limit
+from daskrado.ledger.charging import set_first_limit
 from daskrado.ledger.config import LedgerConfig
+from daskrado.ledger.entries import whose
 from daskrado.ledger.journal import Journal, entries_of
 from daskrado.ledger.ledger import Grant, Ledger, LedgerEntry, State
 from daskrado.privacy.accountant import Event
+from daskrado.privacy.groups import Whose
 from daskrado.privacy.relations import Relation
 
 AGAIN = "run the pipeline again for a new one"
@@ -40,15 +42,15 @@ class Grants:
         assert self._ledger is not None
         return self._ledger
 
-    def first_limit(self, config: LedgerConfig, dataset: str, *relations: Relation) -> None:
+    def first_limit(self, config: LedgerConfig, dataset: str, relation: Relation) -> None:
         """Set a pipeline's first limit, where it applies, and note it."""
-        self.notes += set_first_limit(self.ledger, config, dataset, *relations)
+        self.notes += set_first_limit(self.ledger, config, dataset, relation)
 
     def reserve(
         self,
         role: str,
         dataset: str,
-        relation: Relation,
+        relation: Relation | Whose,
         event: Event,
         *,
         theorem: str,
@@ -64,12 +66,13 @@ class Grants:
         """
         if self.journal is not None:
             self.journal.set_aside(role, room)
-        entry = self._earlier(role, (dataset, relation, event), fingerprint, unspent)
+        protected = whose(relation)
+        entry = self._earlier(role, (dataset, protected.relation, event), fingerprint, unspent)
         if entry is not None:
             grant = grant_of(entry, self.ledger)
         else:
             grant = self.ledger.reserve(
-                dataset, relation, event, theorem=theorem, run=self.run, fingerprint=fingerprint
+                dataset, protected, event, theorem=theorem, run=self.run, fingerprint=fingerprint
             )
         self._grants[role] = grant
         if self.journal is not None:
@@ -159,10 +162,6 @@ class Grants:
         for entry in entries.values():
             if entry.state is State.RESERVED:
                 self.ledger.void(grant_of(entry, self.ledger))
-
-    def budget(self, grant: Grant) -> dict[str, Any]:
-        """The state of the budget, for artefacts."""
-        return budget_facts(self.ledger, grant)
 
 
 def grant_of(entry: LedgerEntry, ledger: Ledger) -> Grant:

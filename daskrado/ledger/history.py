@@ -12,7 +12,7 @@ from daskrado.errors import LedgerError, UsageError
 from daskrado.ledger import balances, chain, checked
 from daskrado.ledger.balances import Budget
 from daskrado.ledger.chain import BEGINNING, COLUMNS, Head, Kind, Record
-from daskrado.ledger.entries import Debit, debit_of
+from daskrado.ledger.entries import debit_of
 from daskrado.ledger.ledger import Ledger, store_of
 from daskrado.ledger.store import TABLES, Rows
 from daskrado.privacy.filter import Cost

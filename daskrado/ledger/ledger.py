@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -15,11 +14,12 @@ from daskrado.ledger import balances, chain, checked
 from daskrado.ledger.balances import Budget
 from daskrado.ledger.chain import Kind
 from daskrado.ledger.config import SERVERS, this_user
-from daskrado.ledger.entries import Debit, whose
+from daskrado.ledger.entries import following_limits, whose
 from daskrado.ledger.ledger_file import LedgerFile
 from daskrado.ledger.postgres import Postgres
 from daskrado.ledger.records import (
     Balance,
+    Debit,
     Grant,
     LedgerEntry,
     LedgerRow,
@@ -31,11 +31,12 @@ from daskrado.ledger.records import (
 )
 from daskrado.ledger.store import Rows, Store
 from daskrado.ledger.version_1 import convert
-from daskrado.ledger.views import LedgerViews, dataset_name, drawn, left
+from daskrado.ledger.views import LedgerViews, dataset_name, drawn
+from daskrado.ledger.words import no_limit, refusal
 from daskrado.privacy.accountant import Amount, Event
 from daskrado.privacy.costs import cost_of
 from daskrado.privacy.filter import Cost, filter_for
-from daskrado.privacy.groups import Whose
+from daskrado.privacy.groups import Whose, enough, steps
 from daskrado.privacy.relations import Relation
 
 __all__ = ["Balance", "Grant", "Ledger", "LedgerEntry", "LedgerRow", "Limit", "Mark", "Marked", "Remaining", "State"]
@@ -89,31 +90,29 @@ class Ledger(LedgerViews):
         *,
         block: str = "",
     ) -> Limit:
-        """Set what ``dataset`` may spend under ``relation``, or under all of them, and with it the rule that refuses.
+        """Set what ``dataset`` may spend under ``relation``, and with it the rule that refuses.
 
-        Earlier limits stay on record; the latest counts, and what was charged before counts against it. A limit for
-        rows can so become one for patients (a ``Whose`` with their column): earlier charges count as group events.
+        Without a relation: for rows that are added or removed, and what follows from that under all others. Earlier
+        limits stay on record; the latest counts, and what was charged before counts against it. A limit for rows can
+        so become one for patients (a ``Whose`` with their column): earlier charges count as group events.
         """
         name, rule = dataset_name(dataset), filter_for(epsilon, delta)
-        kinds = [whose(kind) for kind in (Relation if relation is None else [relation])]
+        limits = [(whose(relation), rule)] if relation is not None else following_limits(Relation.ADD_REMOVE, rule)
         with self.store.transaction() as rows:
-            for kind in kinds:
-                balances.limited(rows, name, kind, rule, who=self.who, block=block)
+            for kind, each in limits:
+                balances.limited(rows, name, kind, each, who=self.who, block=block)
         return Limit(rule.epsilon, rule.delta)
 
-    def set_first_limit(
-        self, dataset: str, relations: Sequence[Relation | str | Whose], epsilon: Amount, delta: Amount
-    ) -> bool:
-        """Set the same limit under ``relations`` if ``dataset`` has none under any relation; whether it did.
+    def set_first_limit(self, dataset: str, relation: Relation | str | Whose, epsilon: Amount, delta: Amount) -> bool:
+        """Set a limit under ``relation``, and what follows under all others, if ``dataset`` has none; whether it did.
 
         One transaction: a limit that the owner sets at the same moment is never replaced.
         """
-        name, kinds = dataset_name(dataset), [whose(relation) for relation in relations]
-        rule = filter_for(epsilon, delta)
+        name, limits = dataset_name(dataset), following_limits(relation, filter_for(epsilon, delta))
         with self.store.transaction() as rows:
             if balances.budgets_of(rows, name):
                 return False
-            for kind in kinds:
+            for kind, rule in limits:
                 balances.limited(rows, name, kind, rule, who=self.who)
         return True
 
@@ -203,8 +202,8 @@ class Ledger(LedgerViews):
 
     def _affordable(self, rows: Rows, name: str, debit: Debit) -> list[tuple[Budget, Cost]]:
         """The budgets that a debit counts against, each with its cost, if all of them have room for it."""
-        charged = []
-        for budget in balances.budgets_of(rows, name):
+        charged, known = [], balances.budgets_of(rows, name)
+        for budget in known:
             try:
                 cost = budget.cost(debit)
                 if cost is None:
@@ -215,14 +214,11 @@ class Ledger(LedgerViews):
                     f"the budget of data set {name!r} under {budget.balance.relation}: {error}; nothing was debited"
                 ) from error
             if not fits:
-                raise BudgetError(_refusal(budget.balance, debit.event, cost))
+                often = steps(debit.whose, budget.balance.whose) or 1
+                raise BudgetError(refusal(budget.balance, cost, often=often, several=len(known) > 1))
             charged.append((budget, cost))
-        if not charged:
-            kind = debit.whose.relation
-            raise BudgetError(
-                f"data set {name!r} has no limit under {kind} in {self.address}; nothing was debited; set one with: "
-                f"daskrado ledger limit {name} --relation {kind} --epsilon E --delta D"
-            )
+        if not any(enough(budget.balance.relation, debit.whose.relation) for budget, _ in charged):
+            raise BudgetError(f"{self.address}: {no_limit(name, debit.whose.relation)}")
         return charged
 
     def _settle(self, rows: Rows, grant: Grant, state: State, only: State, **facts: Any) -> None:
@@ -272,17 +268,3 @@ def store_of(
 def _next_entry(rows: Rows) -> int:
     (row,) = rows.execute("SELECT max(entry) AS last FROM records")
     return 1 + (row["last"] or 0)
-
-
-def _refusal(balance: Balance, event: Event, cost: Cost) -> str:
-    rule, free = balance.rule, left(balance)
-    return (
-        f"the budget of data set {balance.dataset!r} under {balance.relation} does not cover this: requested "
-        f"{event}, {_percent(rule.share(cost))} of the limit {balance.limit}; "
-        f"{_percent(1 - rule.share(balance.total))} is left: epsilon {float(free.epsilon):.6g} for one pure event, "
-        f"delta {float(free.delta):.6g}; nothing was debited"
-    )
-
-
-def _percent(share: Fraction) -> str:
-    return f"{100 * float(max(share, Fraction(0))):.3g} %"

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
-from daskrado.privacy.accountant import Event, decimal_text
+from daskrado.privacy.accountant import Event, decimal_text, event_to_json
 from daskrado.privacy.filter import Cost, Filter
 from daskrado.privacy.groups import Whose
 from daskrado.privacy.relations import Relation
@@ -69,6 +70,25 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
+class Debit:
+    """What is asked of a budget, and for whom. ``blocks`` are those that the release reads; none means all."""
+
+    whose: Whose
+    event: Event
+    theorem: str
+    blocks: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """As a record keeps it."""
+        return {
+            "whose": self.whose.to_json(),
+            "event": event_to_json(self.event),
+            "theorem": self.theorem,
+            "blocks": list(self.blocks),
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class LedgerEntry:
     """One debit and what became of it. ``fingerprint`` is keyed: compare it with ``Ledger.keyed``."""
 
@@ -87,6 +107,11 @@ class LedgerEntry:
     published: str | None
     reserved_at: str
     settled_at: str | None
+
+    @property
+    def debit(self) -> Debit:
+        """What was asked."""
+        return Debit(self.whose, self.event, self.theorem, self.blocks)
 
 
 @dataclass(frozen=True, slots=True)

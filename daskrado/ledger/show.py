@@ -2,26 +2,86 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from fractions import Fraction
+from itertools import groupby
 
 from daskrado.ledger.journal import unfinished
 from daskrado.ledger.ledger import Ledger
-from daskrado.ledger.views import left
+from daskrado.ledger.records import Balance, LedgerEntry, LedgerRow
+from daskrado.ledger.words import amount, budget_name, percent
+from daskrado.privacy.groups import Whose, steps
+from daskrado.privacy.relations import Relation
+
+LATEST = 10  # debits of a data set that are listed
 
 
-def ledger_lines(ledger: Ledger) -> Iterator[str]:
-    """One line for each data set and relation."""
+def ledger_lines(ledger: Ledger, *, totals: bool = False) -> Iterator[str]:
+    """What is spent and left of each budget, who spent it, and what one person can have lost in all."""
     rows = ledger.summary()
     yield f"{ledger.address}"
     if not rows:
         yield "no limit set and nothing spent"
-    for row in rows:
-        counts = ", ".join(f"{count} {state}" for state, count in row.counts.items() if count)
-        balance = row.balance
-        yield f"{balance.dataset} under {balance.relation}"
-        yield f"  limit   {balance.limit}"
-        share = 100 * float(balance.rule.share(balance.total))
-        yield f"  charged {share:.3g} % ({balance.entries} charges; data set: {counts or 'no entry'})"
-        yield f"  left    epsilon {float(left(balance).epsilon):.4g} for one more pure release"
+    for dataset, known in groupby(rows, key=lambda row: row.balance.dataset):
+        yield from _dataset_lines(ledger, dataset, list(known), totals=totals)
     for run, what in unfinished(ledger):
         yield f"run {run} is {what}"
+
+
+def _dataset_lines(ledger: Ledger, dataset: str, rows: list[LedgerRow], *, totals: bool) -> Iterator[str]:
+    counts = ", ".join(f"{count} {state}" for state, count in rows[0].counts.items() if count)
+    yield f"{dataset}: {counts or 'no entry'}"
+    for row in rows:
+        yield f"  {balance_line(row.balance)}"
+        if totals:
+            total = ledger.spent(dataset, row.balance.relation)
+            fixed = f"{amount(round(float(total.epsilon), 6), total.delta)} ({total.method})"
+            yield f"    if all of it had been planned beforehand: {fixed}"
+    history = ledger.history(dataset, LATEST)
+    yield f"  in all: {_in_all([row.balance for row in rows], ledger.relations(dataset))}"
+    yield from (f"  {mark.at[:10]} {mark.who}: {mark.mark} published" for mark in ledger.marks(dataset))
+    yield from (f"  {history_line(entry, share)}" for entry, share in history)
+
+
+def balance_line(balance: Balance) -> str:
+    """A budget: what is spent, what is left, and of which counters."""
+    shares = balance.rule.shares(balance.total)
+    spent, words = max(shares.values()), {"loss": "loss", "delta": "deltas", "draws": "Gaussian releases"}
+    counters = ", ".join(f"{words[name]} {percent(share)}" for name, share in shares.items())
+    block = f", block {balance.block}" if balance.block else ""
+    detail = f" ({counters})" if len(shares) > 1 else ""
+    left = percent(max(1 - spent, Fraction(0)))
+    return f"{budget_name(balance)} under {balance.whose}{block}: {percent(spent)} spent, {left} left{detail}"
+
+
+def history_line(entry: LedgerEntry, share: Fraction | None) -> str:
+    """Who spent what, when."""
+    took = "nothing" if share is None else percent(share)
+    return f"{entry.reserved_at[:16].replace('T', ' ')} {entry.who}, run {entry.run[:12]}: {took} ({entry.state})"
+
+
+def _in_all(balances: list[Balance], relations: Counter[Relation]) -> str:
+    """What one record can have lost over all relations: what counts against the widest limit, and what does not."""
+    whole = [balance for balance in balances if not balance.block]
+    order = (Relation.REPLACE_ONE, Relation.ADD_REMOVE, Relation.LABEL_FLIP, Relation.FEATURE_FLIP)
+    widest = min(whole or balances, key=lambda balance: order.index(balance.relation))
+    spent = percent(widest.rule.share(widest.total))
+    text = f"{widest.whose.unit} has lost at most {spent} of {budget_name(widest)} under {widest.relation}"
+    beside = {kind: number for kind, number in relations.items() if steps(_row(kind), _row(widest.relation)) is None}
+    if beside:
+        told = ", ".join(f"{number} under {kind}" for kind, number in sorted(beside.items()))
+        text += f"; beside that {told}, where {_PUBLIC[min(beside, key=order.index)]}"
+    return text
+
+
+def _row(relation: Relation) -> Whose:
+    return Whose(relation, feature="" if relation is Relation.FEATURE_FLIP else None)
+
+
+_PUBLIC = {
+    Relation.ADD_REMOVE: "nothing is public",
+    Relation.REPLACE_ONE: "the number of rows is public",
+    Relation.LABEL_FLIP: "all features are public",
+    Relation.FEATURE_FLIP: "all other columns are public",
+}

@@ -8,7 +8,8 @@ from daskrado.errors import DaskradoError, LedgerError
 from daskrado.ledger import chain, checked
 from daskrado.ledger.balances import limited, write_debit
 from daskrado.ledger.chain import Kind
-from daskrado.ledger.entries import Debit, whose
+from daskrado.ledger.entries import whose
+from daskrado.ledger.records import Debit
 from daskrado.ledger.store import Rows
 from daskrado.privacy.accountant import event_from_json
 from daskrado.privacy.filter import filter_for

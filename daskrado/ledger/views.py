@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -12,8 +13,20 @@ from daskrado.errors import LedgerError, UsageError
 from daskrado.ledger import balances, chain, checked
 from daskrado.ledger.chain import Head, Kind
 from daskrado.ledger.entries import entries_from, whose
-from daskrado.ledger.records import Balance, Grant, LedgerEntry, LedgerRow, Limit, Mark, Marked, Remaining, State
+from daskrado.ledger.records import (
+    Balance,
+    Debit,
+    Grant,
+    LedgerEntry,
+    LedgerRow,
+    Limit,
+    Mark,
+    Marked,
+    Remaining,
+    State,
+)
 from daskrado.ledger.store import VERSION, Rows, Store
+from daskrado.ledger.words import Price, dearest
 from daskrado.privacy.accountant import Composition, Event, compose, event_to_json
 from daskrado.privacy.filter import GaussianFilter
 from daskrado.privacy.relations import Relation
@@ -57,6 +70,17 @@ class LedgerViews:
         """Whether ``dataset`` has a limit under any relation."""
         return bool(self.balances(dataset))
 
+    def priced(self, dataset: str, debits: Sequence[Debit], *, charged: bool = False) -> list[Price]:
+        """What debits take together from each budget that they touch; ``charged`` where they are in it already."""
+        with self.store.reading() as rows:
+            known = balances.budgets_of(rows, dataset_name(dataset))
+        return balances.price_of(known, debits, charged=charged)
+
+    def paid(self, grants: Sequence[Grant]) -> list[Price]:
+        """What grants of one data set took together from each budget."""
+        debits = [entry.debit for grant in grants if (entry := self.entry(grant.entry)) is not None]
+        return self.priced(grants[0].dataset, debits, charged=True) if debits else []
+
     def draws(self, grant: Grant) -> set[str]:
         """The names of a grant's draws that were counted."""
         with self.store.reading() as rows:
@@ -80,6 +104,30 @@ class LedgerViews:
     def entries(self, dataset: str | None = None) -> list[LedgerEntry]:
         """All debits, oldest first, of one data set or of all."""
         return self._entries(*_of("dataset", None if dataset is None else dataset_name(dataset)))
+
+    def latest(self, dataset: str, number: int) -> list[LedgerEntry]:
+        """The last debits of a data set, oldest first."""
+        found = "SELECT entry FROM records WHERE dataset = ? AND kind = ? ORDER BY id DESC LIMIT ?"
+        with self.store.reading() as rows:
+            values = (dataset_name(dataset), str(Kind.DEBIT), number)
+            last = [row["entry"] for row in rows.execute(found, values)]
+        return self._entries("r.dataset = ? AND r.entry >= ?", (dataset, min(last))) if last else []
+
+    def relations(self, dataset: str) -> Counter[Relation]:
+        """How many debits of a data set that are not void protect under each relation."""
+        with self.store.reading() as rows:
+            debits = balances.charged_debits(rows, dataset_name(dataset))
+        return Counter(debit.whose.relation for debit in debits)
+
+    def history(self, dataset: str, number: int) -> list[tuple[LedgerEntry, Fraction | None]]:
+        """The last debits of a data set, each with the largest share that it takes; None where it takes none."""
+        with self.store.reading() as rows:
+            known = balances.budgets_of(rows, dataset_name(dataset))
+        found: list[tuple[LedgerEntry, Fraction | None]] = []
+        for entry in self.latest(dataset, number):
+            prices = balances.price_of(known, [entry.debit], charged=True) if entry.state is not State.VOID else []
+            found.append((entry, dearest(prices).share if prices else None))
+        return found
 
     def entries_of_run(self, run: str) -> dict[int, LedgerEntry]:
         """The debits of a run, by number."""

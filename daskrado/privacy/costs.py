@@ -53,6 +53,10 @@ class Cost:
         both = None if self.epsilon is None or other.epsilon is None else self.epsilon + other.epsilon
         return Cost(both, self.mu2 + other.mu2, self.delta + other.delta, self.draws + other.draws)
 
+    def __sub__(self, other: Cost) -> Cost:
+        left = None if self.epsilon is None or other.epsilon is None else self.epsilon - other.epsilon
+        return Cost(left, self.mu2 - other.mu2, self.delta - other.delta, self.draws - other.draws)
+
     def times(self, number: int) -> Cost:
         """The cost of so many."""
         epsilon = None if self.epsilon is None else number * self.epsilon

@@ -30,7 +30,7 @@ from daskrado.privacy.events import (
     exact_epsilon,
 )
 
-__all__ = ["Cost", "Filter", "GaussianFilter", "PureSums", "filter_for", "filter_from_json"]
+__all__ = ["Cost", "Filter", "GaussianFilter", "PureSums", "filter_for", "filter_from_json", "following"]
 
 OWN_DELTAS = Fraction(1, 10)
 """The part of a limit's delta that is kept for events with a delta of their own, unless the owner chooses another.
@@ -58,8 +58,11 @@ class Filter(ABC):
         """The part of each counter that a cost takes. Every counter adds up, and none may exceed 1."""
 
     @abstractmethod
-    def largest_epsilon(self, total: Cost, delta: Amount) -> float:
-        """The largest epsilon, two digits, of one more release that fits: Gaussian at ``delta``, or pure for 0."""
+    def largest_epsilon(self, total: Cost, delta: Amount, steps: int = 1) -> float:
+        """The largest epsilon, two digits, of one more release that fits: Gaussian at ``delta``, or pure for 0.
+
+        ``steps`` is how often it counts where the release protects somebody else than the limit does.
+        """
 
     @abstractmethod
     def to_json(self) -> dict[str, str]:
@@ -111,11 +114,11 @@ class PureSums(Filter):
             raise UsageError("a limit with delta 0 holds events that are not pure")
         return {"loss": cost.epsilon / self.epsilon}
 
-    def largest_epsilon(self, total: Cost, delta: Amount) -> float:
+    def largest_epsilon(self, total: Cost, delta: Amount, steps: int = 1) -> float:
         """What is left of epsilon; 0 for a release with a delta."""
         if exact(delta, "delta") > 0 or total.epsilon is None:
             return 0.0
-        return _two_digits(self.epsilon - total.epsilon)
+        return _two_digits((self.epsilon - total.epsilon) / steps)
 
     def to_json(self) -> dict[str, str]:
         """Rule and epsilon."""
@@ -187,17 +190,19 @@ class GaussianFilter(Filter):
         parts = {"loss": cost.mu2 / self.mu**2, "delta": cost.delta / self.own_deltas}
         return parts | ({"draws": Fraction(cost.draws, self.draws)} if self.draws else {})
 
-    def largest_epsilon(self, total: Cost, delta: Amount) -> float:
+    def largest_epsilon(self, total: Cost, delta: Amount, steps: int = 1) -> float:
         """By mu: the largest pure epsilon in closed form, that of a Gaussian release by search."""
         left, level = self.mu**2 - total.mu2, exact(delta, "delta")
         if left <= 0 or (level > 0 and total.draws >= self.draws):
             return 0.0
         if level == 0:
-            return _two_digits(pure_epsilon(math.sqrt(round_down(left))))
+            return _two_digits(pure_epsilon(math.sqrt(round_down(left))) / steps)
         low, high = Fraction(0), MAX_EPSILON  # a smaller delta than the limit's leaves room for a larger epsilon
         while high - low > high / 1000:
             middle = (low + high) / 2
-            low, high = (middle, high) if Fraction(gaussian_mu(middle, level)) ** 2 <= left else (low, middle)
+            low, high = (
+                (middle, high) if (steps * Fraction(gaussian_mu(middle, level))) ** 2 <= left else (low, middle)
+            )
         return _two_digits(low)
 
     def to_json(self) -> dict[str, str]:
@@ -235,6 +240,30 @@ def filter_for(epsilon: Amount, delta: Amount, own_deltas: Amount | None = None)
         raise UsageError(f"own_deltas must lie between 0 and the limit's delta {float(level):g}, got {float(kept):g}")
     draws = min(MOST_DRAWS, math.floor(target * _DRAWS_PER_EPSILON)) if level - kept >= _LEAST_GAUSSIAN_DELTA else 0
     return GaussianFilter(target, level, kept, draws, _largest_mu(target, level - kept, draws))
+
+
+def following(rule: Filter, steps: int) -> Filter | None:
+    """The limit that follows for somebody whose changes are ``steps`` of those that ``rule`` limits; None above 50.
+
+    A release then takes the same share of both: steps times epsilon of epsilon_L, steps times mu of mu_L. The epsilon
+    is the least of three digits whose mu_L is that large, at the same delta.
+    """
+    if isinstance(rule, PureSums):
+        return PureSums(steps * rule.epsilon) if steps * rule.epsilon <= MAX_EPSILON else None
+    assert isinstance(rule, GaussianFilter)
+    low, high, wanted = rule.epsilon, MAX_EPSILON, steps * rule.mu
+    if not _mu_at(high, rule) >= wanted:
+        return None
+    while high - low > high / 2000:
+        middle = (low + high) / 2
+        low, high = (low, middle) if _mu_at(middle, rule) >= wanted else (middle, high)
+    return filter_for(min(MAX_EPSILON, _ceil(high, 3)), rule.delta, rule.own_deltas)
+
+
+def _mu_at(epsilon: Fraction, rule: GaussianFilter) -> Fraction:
+    other = filter_for(epsilon, rule.delta, rule.own_deltas)
+    assert isinstance(other, GaussianFilter)
+    return other.mu
 
 
 def filter_from_json(value: object) -> Filter:
@@ -286,6 +315,11 @@ def _two_digits(value: Fraction | float) -> float:
     """Two significant digits, rounded down: readable, and it fits; 0 below what can be asked for."""
     number = Fraction(value)
     return float(_floor(number, 2)) if number >= MIN_EPSILON else 0.0
+
+
+def _ceil(value: Fraction, digits: int) -> Fraction:
+    unit = Fraction(10) ** (math.floor(math.log10(value)) - digits + 1)
+    return math.ceil(value / unit) * unit
 
 
 def _floor(value: Fraction, digits: int) -> Fraction:

@@ -16,7 +16,7 @@ from daskrado.privacy.composition import group_event
 from daskrado.privacy.events import Event
 from daskrado.privacy.relations import Relation
 
-__all__ = ["Whose", "charged_as", "steps"]
+__all__ = ["Whose", "charged_as", "enough", "steps"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,8 @@ class Whose:
     ``unit`` is its name in words. Without a column nothing is enforced, and ``rows`` is the declared number of rows
     that may change together. With one, ``bound`` is what one unit contributes (it is in the noise already and plays
     no part here), and ``owns`` an enforced bound on the rows that a unit has in the lake, if there is one.
-    ``feature`` is the protected column under feature_flip. A row belongs to its unit: replacing it keeps the id.
+    ``feature`` is the protected column under feature_flip; in a limit "" is whichever an entry protects. A row
+    belongs to its unit: replacing it keeps the id.
     """
 
     relation: Relation
@@ -55,7 +56,7 @@ class Whose:
 
     def __str__(self) -> str:
         rows = "" if self.column is not None or self.rows == 1 else f", {self.rows} rows"
-        flipped = f" of {self.feature}" if self.feature is not None else ""
+        flipped = f" of {self.feature}" if self.feature else ""
         whole = f" (all rows of one {self.column})" if self.column is not None else ""
         return f"{self.relation}{flipped} for {self.unit}{whole}{rows}"
 
@@ -109,13 +110,22 @@ def charged_as(event: Event, entry: Whose, limit: Whose) -> Event | None:
         return None
 
 
+def enough(limit: Relation, entry: Relation) -> bool:
+    """Whether a limit's relation covers all that an entry's protects, so that an owner who set it allowed the entry.
+
+    A limit on labels alone says nothing about features; one on replaced rows will do for added ones.
+    """
+    return limit is entry or (limit, entry) == (Relation.REPLACE_ONE, Relation.ADD_REMOVE)
+
+
 def _factor(entry: Whose, limit: Whose) -> int | None:
     """Changes under the entry's relation for one under the limit's, of rows or of whole units alike."""
     if entry.relation is Relation.ADD_REMOVE:
         return 1 if limit.relation is Relation.ADD_REMOVE else 2
     if entry.relation is Relation.REPLACE_ONE:
         return None if limit.relation is Relation.ADD_REMOVE else 1
-    return 1 if (entry.relation, entry.feature) == (limit.relation, limit.feature) else None
+    same = limit.feature in ("", entry.feature)
+    return 1 if entry.relation is limit.relation and same else None
 
 
 def _rows_for_unit(entry: Whose, limit: Whose, factor: int) -> int | None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 
 from daskrado.errors import UsageError
-from daskrado.privacy.accountant import MAX_DELTA, zcdp_rho
+from daskrado.privacy.accountant import MAX_DELTA, ApproximateEvent, Event, SeveralEvents, ZcdpEvent, zcdp_rho
 from daskrado.statistics.row_noise import MOST_SCALE, TABLE_ERROR
 
 FINEST_BITS = 20  # of the grid, where the sampler would allow more: as for other rados
 _COARSEST_BITS = 4
+_NO_LOSS = Fraction(1, 10**15)  # the sampler's error is a delta alone; an event has an epsilon
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,7 @@ class EdgeNoise:
 
     bits: int
     scale: float
+    event: Event
 
     @classmethod
     def for_budget(
@@ -40,7 +43,8 @@ class EdgeNoise:
                 f"the row noise is exact to {lost:.2g} in delta at this epsilon and width; budget.delta must be at "
                 f"least {2 * lost:.2g}, got {delta:g}"
             )
-        unit_scale = 2 * math.sqrt(rows_per_unit) / math.sqrt(2 * zcdp_rho(epsilon, delta - lost)) * (1 + 1e-12)
+        rho = zcdp_rho(epsilon, delta - lost)
+        unit_scale = 2 * math.sqrt(rows_per_unit) / math.sqrt(2 * rho) * (1 + 1e-12)
         fitting = [b for b in range(_COARSEST_BITS, FINEST_BITS + 1) if unit_scale * 2**b <= MOST_SCALE]
         if not fitting:
             raise UsageError(
@@ -53,4 +57,4 @@ class EdgeNoise:
                 f"{fitting[-1]}, which it has where lattice_bits is left out"
             )
         bits = wanted or fitting[-1]
-        return cls(bits, unit_scale * 2**bits)
+        return cls(bits, unit_scale * 2**bits, SeveralEvents.of([ZcdpEvent(rho), ApproximateEvent(_NO_LOSS, lost)]))

@@ -105,7 +105,7 @@ def test_a_first_session(shell: Shell, own_ledger: Path) -> None:
     assert shell("run", pipeline) == 0
     assert "largest weights" in shell.out
     assert shell("plan", pipeline) == 0
-    assert "left        epsilon 0." in shell.out
+    assert "% of the budget of clinic (5, 1e-5)" in shell.out
     assert shell("predict", "runs/quickstart/model.json", "data/clinic", "--out", "scored", "--keep", "site") == 0
     scored = pd.concat([pd.read_parquet(p) for p in sorted(Path("scored").glob("*.parquet"))], ignore_index=True)
     assert list(scored.columns) == ["site", "margin", "predicted"]
@@ -117,7 +117,7 @@ def test_a_first_session(shell: Shell, own_ledger: Path) -> None:
     assert shell.out.startswith("-- Differentially private for one patient (")
     assert shell.out.splitlines()[1].startswith("SELECT ")
     assert shell("ledger", "show") == 0
-    assert "clinic under add_remove" in shell.out
+    assert "clinic (5, 1e-5) under add_remove for one row: " in shell.out
     assert "1 spent" in shell.out
     assert shell("ledger", "show", "--json") == 0
     assert json.loads(shell.out)["entries"][0]["state"] == "spent"

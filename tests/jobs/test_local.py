@@ -86,8 +86,7 @@ def test_a_survey_is_charged_and_estimates_cover_the_truth(clinic: Clinic, tmp_p
     made = pipeline(clinic)
     encoded = encode(made, tmp_path / "r")
     assert encoded.rows == encoded.value.reports == 3000
-    (budget,) = encoded.budget
-    assert budget["spent_epsilon"] == 6
+    assert encoded.budget[0]["share"] * encoded.budget[0]["limit_epsilon"] == pytest.approx(6)
     (entry,) = Ledger.open(own_ledger).entries("clinic")
     assert (entry.state, str(entry.relation), float(compose([entry.event], 0).epsilon)) == (
         "spent",
@@ -224,7 +223,7 @@ def test_commands_encode_at_the_source_and_read_anywhere(clinic: Clinic, tmp_pat
     )
     assert done.exit_code == 0
     assert "1,000 reports of labels" in done.output
-    assert "epsilon 2 of 8 spent" in done.output
+    assert "this run: epsilon 2 = 25 % of the budget of clinic (8, 0)" in done.output
     done = CliRunner().invoke(
         command, ["read", str(tmp_path / "r"), "--out", str(tmp_path / "m")], catch_exceptions=False
     )

@@ -122,6 +122,7 @@ def test_adaptive_queries_from_python_and_the_budget_refuses_a_second_engine(
         assert second.count <= engine.rows
         (entry,) = Ledger.open(own_ledger).entries(made.dataset)
         assert float(compose([entry.event], made.asked.budget.delta).epsilon) == pytest.approx(2.0, abs=1e-3)
+    Ledger.open(own_ledger).set_limit(made.dataset, None, 0.5, 1e-6)  # less than what is spent
     with pytest.raises(BudgetError, match="does not cover"), open_queries(made):
         pass
     with pytest.raises(UsageError, match="closed"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import pickle
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
@@ -17,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from click.testing import CliRunner
+from scipy.stats import norm
 
 import daskrado
 from daskrado.cli.main import cli
@@ -30,6 +32,7 @@ from daskrado.lake.scan import Lake
 from daskrado.learners.base import ReleaseLearner
 from daskrado.models.linear import LinearModel
 from daskrado.models.rados import RADO_STATISTICS, RadoSet, rados_of
+from daskrado.privacy.filter import filter_for
 from daskrado.privacy.release import Release
 from daskrado.statistics.base import Summary
 from daskrado.table.domain import Domain
@@ -171,7 +174,10 @@ def test_pure_charges_add_up_in_a_models_and_in_a_runs_statement(clinic: Clinic)
     assert first.model.statement.mechanism == "laplace, then a charged choice of the round"
     assert result.statement.epsilon == pytest.approx(1.45, rel=1e-15)
     assert (result.statement.delta, first.model.statement.delta) == (0.0, 0.0)
-    assert [charge["spent_epsilon"] for charge in result.budget] == pytest.approx([1.45])
+    squares = sum((2 * norm.ppf(1 / (1 + math.exp(-epsilon)))) ** 2 for epsilon in (0.5, 0.25, 0.7))
+    rule = filter_for(result.budget[0]["limit_epsilon"], result.budget[0]["limit_delta"])
+    assert {charge["share"] for charge in result.budget} == {result.budget[0]["share"]}
+    assert result.budget[0]["share"] == pytest.approx(squares / float(rule.mu) ** 2, rel=1e-6)
 
 
 def test_a_pure_mechanism_is_stated_as_pure_whatever_delta_was_offered(clinic: Clinic) -> None:

@@ -171,7 +171,7 @@ def test_a_run_publishes_one_model_and_no_counts(clinic: Clinic, tmp_path: Path)
         first_limit=(10, 0),
         output=tmp_path / "o",
     )
-    assert result.budget[0]["spent_epsilon"] == 2.0
+    assert result.budget[0]["share"] * result.budget[0]["limit_epsilon"] == pytest.approx(2.0)
     text = (tmp_path / "o" / "manifest.json").read_text() + (tmp_path / "o" / "model.json").read_text()
     assert "mistakes" not in text
     assert set(json.loads((tmp_path / "o" / "model.json").read_text())["details"]) == {
@@ -200,7 +200,7 @@ def test_public_rows_choose_the_better_learner_at_no_price(clinic: Clinic) -> No
         first_limit=(10, 0),
     )
     assert result.model.details["place_in_grid"] == 1
-    assert result.budget[0]["spent_epsilon"] == 2.0
+    assert result.budget[0]["share"] * result.budget[0]["limit_epsilon"] == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize("budget", [(0.1, 0.0, 20.0), (1.0, 0.0, 50.0), (0.1, 1e-6, 20.0)])

@@ -148,7 +148,7 @@ def test_old_charges_above_the_new_rule_leave_nothing(tmp_path):
     balance = ledger.balance("adult", AR)
     assert balance.rule.share(balance.total) > 1
     for event in (PureEvent("1e-9"), GaussianEvent(1e-9), ApproximateEvent("1e-9", "1e-20")):
-        with pytest.raises(BudgetError, match=r"; 0 % is left"):
+        with pytest.raises(BudgetError, match=r", 0 % is left"):
             ledger.reserve("adult", AR, event, theorem="t", run="r")
     assert ledger.remaining("adult", AR).epsilon == 0
 

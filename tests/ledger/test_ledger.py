@@ -90,7 +90,7 @@ def test_unknown_relation_is_refused(ledger):
 def test_without_a_limit_the_command_to_set_one_is_given(ledger):
     with pytest.raises(BudgetError) as caught:
         reserve(ledger)
-    assert "daskrado ledger limit adult --relation add_remove --epsilon E --delta D" in str(caught.value)
+    assert "daskrado ledger limit adult --epsilon E --delta D" in str(caught.value)
     assert ledger.entries() == []
 
 
@@ -103,7 +103,7 @@ def test_ten_tenths_fit_exactly_into_one_and_an_eleventh_does_not(ledger):
         assert ledger.remaining("adult", AR).epsilon == Fraction(10 - turn, 10)
         reserve(ledger, 0.1)
     for more in (0.1, 1e-12):
-        with pytest.raises(BudgetError, match=r"limit epsilon 1, delta 0; 0 % is left.*nothing was debited"):
+        with pytest.raises(BudgetError, match=r"adult \(1, 0\) .*asked for .* %, 0 % is left; nothing was debited"):
             reserve(ledger, more)
     assert len(ledger.entries()) == 10
     assert ledger.spent("adult", AR).epsilon == 1
@@ -112,7 +112,7 @@ def test_ten_tenths_fit_exactly_into_one_and_an_eleventh_does_not(ledger):
 def test_the_refusal_says_what_would_still_fit(ledger):
     ledger.set_limit("adult", AR, 1, 0)
     reserve(ledger, "0.7")
-    with pytest.raises(BudgetError, match=r"50 % of the limit.*30 % is left: epsilon 0\.3 for one pure event"):
+    with pytest.raises(BudgetError, match=r"asked for 50 %, 30 % is left: epsilon 0\.3 would fit"):
         reserve(ledger, "0.5")
     reserve(ledger, "0.3")
 
@@ -140,6 +140,9 @@ def test_relations_count_through_group_events(ledger):
     assert ledger.balance("adult", Relation.LABEL_FLIP).total.epsilon == 1 + Fraction(1, 4)
     with pytest.raises(BudgetError, match="under label_flip does not cover this"):
         reserve(ledger, "0.4")  # would fit under add_remove, and be 0.8 for a label
+    with pytest.raises(BudgetError, match="no limit under replace_one"):
+        reserve(ledger, "0.5", relation=Relation.REPLACE_ONE)  # the owner allowed losses of labels, not of features
+    ledger.set_limit("adult", Relation.REPLACE_ONE, 2, 0)
     reserve(ledger, "0.5", relation=Relation.REPLACE_ONE)  # a flip is a replacement; rows may be counted
     assert ledger.balance("adult", AR).total.epsilon == Fraction(1, 2)
     ledger.set_limit("census", AR, 1, 0)

@@ -21,28 +21,45 @@ ledger = click.Group("ledger", help="Budgets: limits set by owners, what was spe
 
 
 @command(ledger)
-def show(*, ledger: LedgerPath = None, as_json: Annotated[bool, "--json", "Every entry, as JSON."] = False) -> Lines:
-    """Show limits, spending and what is left, for each data set and relation."""
+def show(
+    *,
+    ledger: LedgerPath = None,
+    totals: Annotated[bool, "What all entries would cost together, had they been planned beforehand."] = False,
+    as_json: Annotated[bool, "--json", "Every entry, as JSON."] = False,
+) -> Lines:
+    """Show limits, what is spent and left of each, who spent it and when."""
     from daskrado.ledger.show import ledger_lines
 
     with open_ledger(ledger, create=False) as opened:
-        return json.dumps(opened.to_json(), indent=2) if as_json else [*ledger_lines(opened)]
+        return json.dumps(opened.to_json(), indent=2) if as_json else [*ledger_lines(opened, totals=totals)]
 
 
 @command(ledger)
 def limit(
     dataset: str,
     *,
-    relation: Annotated[str | None, "Default: the same limit under every relation."] = None,
+    relation: Annotated[
+        str | None, "Only under this one.  [default: add_remove, and what follows under the others]"
+    ] = None,
     epsilon: Annotated[str, "The most that may ever be spent."],
     delta: str = "0",
+    column: Annotated[str | None, "The id column of the people whom the limit is for, in place of rows."] = None,
+    unit: Annotated[str | None, "What one of them is called."] = None,
+    owns: Annotated[int | None, "The most rows that one of them has, where that is enforced."] = None,
     ledger: LedgerPath = None,
 ) -> Lines:
-    """Set the limit of a data set; its owner's decision."""
+    """Set the limit of a data set, its owner's decision: without --relation, with what follows under all of them.
+
+    What was charged before counts against it. A limit for people (--column) counts a charge for rows as a group of
+    --owns rows, and refuses it without that.
+    """
+    from daskrado.ledger.entries import people
+    from daskrado.ledger.show import balance_line
+
     with open_ledger(ledger, create=True) as opened:
-        opened.set_limit(dataset, relation, epsilon, delta)
-        under = relation or "every relation"
-        return f"{opened.address}: {dataset} under {under} may spend epsilon {epsilon}, delta {delta}"
+        opened.set_limit(dataset, people(relation, column, unit, owns), epsilon, delta)
+        known = [balance for balance in opened.balances(dataset) if relation in (None, str(balance.relation))]
+        return [f"{opened.address}: {balance_line(balance)}" for balance in known]
 
 
 @command(ledger)

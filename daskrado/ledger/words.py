@@ -1,0 +1,140 @@
+"""One currency: every budget in words, as shares of a limit, which add up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+from daskrado.ledger.records import Balance, Debit
+from daskrado.privacy.filter import Cost
+from daskrado.privacy.groups import enough, steps
+from daskrado.privacy.relations import Relation
+
+
+def percent(share: Fraction) -> str:
+    """A share in percent, one decimal; more of them where it would look like nothing, or like all.
+
+    >>> [percent(Fraction(part, 10**6)) for part in (0, 12, 14117, 985883, 999988, 10**6, 1382400)]
+    ['0 %', '0.0012 %', '1.4 %', '98.6 %', '99.9988 %', '100 %', '138.2 %']
+    """
+    value = float(100 * share)
+    near = min(abs(value), abs(100 - value))
+    if 0 < near < 0.05:
+        places = min(18, 1 - min(0, int(f"{near:e}".rpartition("e")[2])))
+        return f"{value:.{places}f}".rstrip("0").rstrip(".") + " %"
+    return f"{value:.1f}".removesuffix(".0") + " %"
+
+
+def amount(epsilon: float | Fraction, delta: float | Fraction) -> str:
+    """``epsilon 1 at delta 1e-06``; a delta of 0 is not spoken of."""
+    return f"epsilon {float(epsilon):g}" + (f" at delta {short(delta)}" if delta else "")
+
+
+def short(delta: float | Fraction) -> str:
+    """A delta as people write it.
+
+    >>> short(1e-6), short(Fraction(25, 10**7)), short(0)
+    ('1e-6', '2.5e-6', '0')
+    """
+    return f"{float(delta):g}".replace("e-0", "e-")
+
+
+def budget_name(balance: Balance) -> str:
+    """``clinic (10, 1e-5)``."""
+    limit = balance.limit
+    return f"{balance.dataset} ({float(limit.epsilon):g}, {short(limit.delta)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What a run takes from one budget, and how that stands once the run is charged."""
+
+    balance: Balance
+    cost: Cost
+
+    @property
+    def share(self) -> Fraction:
+        """What the run takes."""
+        return self.balance.rule.share(self.cost)
+
+    @property
+    def left(self) -> Fraction:
+        """What is left afterwards; below 0 where the run is refused."""
+        return 1 - self.balance.rule.share(self.balance.total)
+
+    @property
+    def more(self) -> int:
+        """How many more runs like it fit."""
+        return self.balance.rule.more_like(self.balance.total, self.cost)
+
+    def allows(self, debit: Debit) -> bool:
+        """Whether the budget's owner spoke of all that a debit protects."""
+        return enough(self.balance.relation, debit.whose.relation)
+
+    def to_json(self) -> dict[str, Any]:
+        """For a manifest: numbers that people compare, and no more."""
+        limit = self.balance.limit
+        return {
+            "dataset": self.balance.dataset,
+            "relation": str(self.balance.relation),
+            "unit": self.balance.whose.unit,
+            "limit_epsilon": float(limit.epsilon),
+            "limit_delta": float(limit.delta),
+            "share": float(self.share),
+            "left": float(max(self.left, Fraction(0))),
+            "more_runs": self.more,
+        }
+
+
+def dearest(prices: Sequence[Price]) -> Price:
+    """The price with the largest share; of equal ones the one with least left."""
+    return max(prices, key=lambda price: (price.share, -price.left))
+
+
+def run_line(what: str, prices: Sequence[Price]) -> str:
+    """``this run: epsilon 1 at delta 1e-6 = 1.4 % of the budget of clinic (10, 1e-5); 98.6 % left, ...``."""
+    price, least = dearest(prices), min(prices, key=lambda price: price.left)
+    more = min(price.more for price in prices)
+    runs = f"{more:,} more run{'' if more == 1 else 's'} like this" if more else "no more run like this"
+    return (
+        f"this run: {what} = {percent(price.share)} of the budget of {budget_name(price.balance)}"
+        f"{_under(price, prices)}; {percent(max(least.left, Fraction(0)))} left, {runs}"
+    )
+
+
+def _under(price: Price, prices: Sequence[Price]) -> str:
+    return f" under {price.balance.relation}" if len(prices) > 1 else ""
+
+
+def no_limit(dataset: str, relation: Relation) -> str:
+    """Why a data set's budgets do not cover a debit at all."""
+    return (
+        f"data set {dataset!r} has no limit under {relation}; nothing was debited; its owner sets one for all "
+        f"relations with: daskrado ledger limit {dataset} --epsilon E --delta D"
+    )
+
+
+def over_budget(price: Price, debits: Sequence[Debit], *, several: bool) -> str:
+    """Why a run that was planned, and is in the price's balance, does not fit."""
+    before = replace(price.balance, total=price.balance.total - price.cost)
+    often = max(steps(debit.whose, before.whose) or 1 for debit in debits)
+    return refusal(before, price.cost, often=often, several=several)
+
+
+def refusal(balance: Balance, cost: Cost, *, often: int = 1, several: bool = False) -> str:
+    """Why a budget does not cover a cost, and what would fit: no number that people cannot use."""
+    rule, total = balance.rule, balance.total
+    asked, left = rule.shares(cost), rule.shares(total)
+    name = max(asked, key=lambda counter: asked[counter] + left[counter])
+    counter = {"loss": "", "delta": " of what is kept for deltas", "draws": " of the Gaussian releases"}[name]
+    delta = Fraction(0) if cost.epsilon is not None else balance.limit.delta / 10
+    fitting = rule.largest_epsilon(total, delta, often)
+    kind = "pure " if delta == 0 and balance.limit.delta else ""
+    would = f": {kind}{amount(fitting, delta)} would fit" if fitting > 0 and name != "draws" else ""
+    under = f" under {balance.relation}" if several or balance.relation is not Relation.ADD_REMOVE else ""
+    return (
+        f"the budget of {budget_name(balance)}{under} does not cover this: asked for {percent(asked[name])}"
+        f"{counter}, {percent(max(1 - left[name], Fraction(0)))} is left{would}; nothing was debited"
+    )
