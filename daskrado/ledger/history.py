@@ -14,6 +14,7 @@ from daskrado.ledger.balances import Budget
 from daskrado.ledger.chain import BEGINNING, COLUMNS, Head, Kind, Record
 from daskrado.ledger.entries import debit_of
 from daskrado.ledger.ledger import Ledger, store_of
+from daskrado.ledger.records import Debit
 from daskrado.ledger.store import TABLES, Rows
 from daskrado.privacy.filter import Cost
 
