@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import tempfile
+from pathlib import Path
 from typing import Any
 
 from daskrado.errors import UsageError
@@ -21,3 +24,13 @@ def lock(handle: int, *, wait: bool = False) -> None:
             "not supported on it; on Windows use its Subsystem for Linux"
         )
     _system.flock(handle, _system.LOCK_EX | (0 if wait else _system.LOCK_NB))
+
+
+def has_locks(folder: Path) -> bool:
+    """Whether the file system of a folder knows locks; where nothing can be tried, it is taken to."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            _system.lockf(file, _system.LOCK_EX | _system.LOCK_NB)
+    except OSError as error:
+        return error.errno not in (errno.ENOLCK, errno.ENOTSUP)
+    return True

@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import quote
 
 from daskrado.errors import LedgerError, NoLedgerError
+from daskrado.lake.file_locks import has_locks
 from daskrado.ledger.store import TABLES, VERSION, Rows
 
 APPLICATION_ID = 0x6461736B  # "dask"
@@ -156,7 +157,7 @@ class LedgerFile:
                 why = " ".join(found.split())
                 raise LedgerError(f"the ledger {self.path} is damaged ({why}); restore it from a copy")
             known = connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")
-            if sorted({row["sql"] for row in known} - {_OF_VERSION_1}) != sorted(SCHEMA):
+            if {row["sql"] for row in known} - {_OF_VERSION_1} != {*SCHEMA}:
                 raise LedgerError(
                     f"the ledger {self.path} is damaged (its tables were changed); restore it from a copy"
                 )
@@ -207,6 +208,8 @@ class LedgerFile:
 
 def _explain(error: Exception, path: Path, timeout: float) -> str:
     name = getattr(error, "sqlite_errorname", "")
+    if name.startswith("SQLITE_BUSY") and not has_locks(path.parent):
+        name = "SQLITE_IOERR_LOCK"  # SQLite takes a lock that is not there for one that is held
     for beginnings, text in _EXPLAINED:
         if name.startswith(beginnings):
             return text.format(path=path, error=error, timeout=timeout)
