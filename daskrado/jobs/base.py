@@ -134,7 +134,7 @@ class Job(Frozen):
 
     def scan(self) -> Lake:
         """Open the lake from its footers, and refuse what they show to be unusable."""
-        return open_lake(self.lake, self.domain, strict=not self.protects)
+        return open_lake(self.lake, self.domain, strict=not self.protects, empty=not self.rows_public)
 
     def inputs(self) -> Mapping[str, str]:
         """Digests of what the job reads beside the lake, by name; a resumed run refuses others than it began with."""

@@ -235,7 +235,8 @@ class LearnJob(PrivateJob):
 
         Refused are lakes whose rows a tuning grid, or public signatures, would tell by positions that depend on them.
         """
-        lake = open_lake(self.lake, self.domain, ids=self.by_record, strict=not self.protects)
+        strict, empty = not self.protects, not self.rows_public
+        lake = open_lake(self.lake, self.domain, ids=self.by_record, strict=strict, empty=empty)
         statistic = self.chosen_statistic
         if statistic is not None:
             if self.private and getattr(statistic, "seed", None) is not None:

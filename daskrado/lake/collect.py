@@ -102,7 +102,9 @@ class Passes:
             raise UsageError(f"statistic {statistic.name} draws noise on rows: its key must be secret, drop the seed")
         job = replace(self._job, statistic=statistic, share=share)
         report = progress or silent
-        if self._crew is None:
+        if not self.lake.partitions:  # a lake without rows, whose number is secret
+            total = Partial(statistic.zero(), 0)
+        elif self._crew is None:
             total = _here(job, self.lake, self._key.key_bytes(), report, self._store)
         else:
             total = self._crew.sum(job, report)
@@ -152,7 +154,7 @@ def open_passes(
     their place in the lake. ``strict`` refuses unusable rows, which else count as nothing. ``secret_rows``: nothing
     that is said or refused may depend on the number of rows.
     """
-    client = None if lake.in_memory else client
+    client = None if lake.in_memory or not lake.partitions else client
     statistic = _Nothing(domain.width)
     records = seeded and domain.id is not None if by_record is None else by_record
     compiled = lake.rows * domain.width >= REPAID_CELLS and _least_limit(client) >= COMPILER_NEEDS

@@ -41,7 +41,9 @@ class FramePartition:
         yield 0, self.content.select(columns)
 
 
-def open_frame(source: Any, domain: Domain, *, label: bool = True, ids: bool = False, strict: bool = False) -> Lake:
+def open_frame(
+    source: Any, domain: Domain, *, label: bool = True, ids: bool = False, strict: bool = False, empty: bool = False
+) -> Lake:
     """Check a frame against the Domain and cut it into partitions; see ``scan.open_lake``."""
     import pandas as pd
 
@@ -76,7 +78,7 @@ def open_frame(source: Any, domain: Domain, *, label: bool = True, ids: bool = F
             f"Polars, Arrow, DuckDB or Dask, not {type(source).__name__}"
         )
     rows = sum(part.rows for part in parts)
-    if rows == 0:
+    if rows == 0 and not empty:
         raise DataError("the DataFrame has zero rows")
     for schema, fact in zip(schemas, facts, strict=True):
         for name in columns:

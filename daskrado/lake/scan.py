@@ -70,6 +70,7 @@ def open_lake(
     ids: bool = False,
     columns: Sequence[str] | None = None,
     strict: bool = False,
+    empty: bool = False,
 ) -> Lake:
     """Scan a lake and check every footer against the Domain, for the ``columns`` given or those that it names.
 
@@ -77,12 +78,12 @@ def open_lake(
     understands, a Delta or Iceberg table, or a frame of pandas, Polars, Arrow, DuckDB or Dask. Raises a DataError
     that names the file and the column for a schema that does not fit. What footers and folders say of *values* is
     refused only if ``strict``, which is for runs that protect nobody: else it would be an answer about rows that
-    nobody paid for.
+    nobody paid for. ``empty`` takes a lake without rows, where their number is secret.
     """
     if not is_address(source):
         from daskrado.lake.frames import open_frame
 
-        return open_frame(source, domain, label=label, ids=ids, strict=strict)
+        return open_frame(source, domain, label=label, ids=ids, strict=strict, empty=empty)
     files = find_files(source)
     columns = needed_columns(domain, label=label, ids=ids) if columns is None else columns
     with ThreadPoolExecutor(8) as pool:
@@ -92,7 +93,7 @@ def open_lake(
         more = f" (and {len(problems) - 3} more)" if len(problems) > 3 else ""
         raise DataError("; ".join(problems[:3]) + more)
     rows = sum(footer.rows for footer in footers)
-    if rows == 0:
+    if rows == 0 and not empty:
         raise DataError(f"{_describe(source)}: the lake has zero rows")
     _check_copies(footers)
     return Lake(

@@ -6,6 +6,7 @@ import contextlib
 import math
 import pickle
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -178,6 +179,40 @@ def _one(x: np.ndarray, y: int, seed: int) -> Rows:
 
 def _none(width: int) -> Rows:
     return Rows(np.zeros((0, width), order="F"), np.zeros(0, dtype=np.int8), np.zeros(0, dtype=np.uint64))
+
+
+NOTHING = {"mean_operator": 1.0}  # a row that counts as nothing is counted where the number of rows may be public
+
+
+@cases
+def test_a_row_that_counts_as_nothing_adds_nothing(statistic: Statistic) -> None:
+    """All features 0, label 0: zero in every sum; the mean operator counts it among the rows."""
+    if isinstance(statistic, ColumnCells):
+        pytest.skip("it describes rows of a domain in which none counts as nothing")
+    nothing = replace(_one(np.zeros(statistic.width), 1, 7), y=np.zeros(1, dtype=np.int8))
+    found = statistic.split(statistic.partial(nothing))
+    assert float(found.pop("count", np.zeros(1)).sum()) == NOTHING.get(statistic.name, 0.0)
+    assert not any(part.any() for part in found.values())
+
+
+@pytest.mark.parametrize("relation", [Relation.ADD_REMOVE, Relation.REPLACE_ONE])
+@cases
+def test_a_row_that_becomes_nothing_moves_it_no_further_than_declared(
+    statistic: Statistic, relation: Relation
+) -> None:
+    try:
+        declared = statistic.sensitivity(relation)
+    except UsageError:
+        pytest.skip(f"{statistic.name} does not offer {relation}")
+    draw = np.random.default_rng(5)
+    for x, _ in adversarial_rows(draw, statistic.width):
+        for y in (1, -1):
+            seeds = draw.integers(0, 2**64, 2, dtype=np.uint64)
+            nothing = replace(_one(np.zeros(statistic.width), 1, int(seeds[1])), y=np.zeros(1, dtype=np.int8))
+            other = _none(statistic.width) if relation is Relation.ADD_REMOVE else _one(x, y, int(seeds[0]))
+            moved = normalised(statistic, statistic.partial(nothing) - statistic.partial(other), declared.public)
+            assert np.abs(moved).sum() <= declared.l1 + 1e-9
+            assert np.linalg.norm(moved) <= declared.l2 + 1e-9
 
 
 @pytest.mark.parametrize("relation", list(Relation))

@@ -236,6 +236,25 @@ def test_a_row_that_cannot_be_used_shows_nowhere(
         assert seen(hospital, PRIVATE[kind], name, tmp_path / name) == good, name
 
 
+SECRET = sorted(kind for kind, keys in PRIVATE.items() if keys.get("protect") == PATIENT)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", SECRET)
+def test_a_lake_of_one_row_looks_like_an_empty_one(
+    kind: str, hospital: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the number of rows is secret, so is whether there are any."""
+    monkeypatch.setattr(Figure, "savefig", lambda self, to, **_: to.write("<svg></svg>"))
+    frame, found = usable(hospital), []
+    for rows in (0, 1):
+        save(frame.iloc[:rows], tmp_path / f"lake{rows}")
+        found.append(seen(hospital, PRIVATE[kind], str(tmp_path / f"lake{rows}"), tmp_path / str(rows)))
+    assert found[0]["code"] == 0 or kind == "teachers", found[0]["error"]  # whose student needs two classes
+    for what in ("code", "error", "files", "ledger"):
+        assert found[0][what] == found[1][what]
+
+
 @pytest.mark.parametrize(
     "keys",
     [
