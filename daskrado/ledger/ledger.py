@@ -18,6 +18,7 @@ from daskrado.ledger.entries import following_limits, whose
 from daskrado.ledger.ledger_file import LedgerFile
 from daskrado.ledger.postgres import Postgres
 from daskrado.ledger.records import (
+    TAKEN_AS_PUBLIC,
     Balance,
     Debit,
     Grant,
@@ -229,7 +230,15 @@ class Ledger(LedgerViews):
         body = {**facts, "after": balances.after(changed)} if changed else facts
         record = self._append(rows, _SETTLED[state], grant, body)
         balances.point(rows, changed, record)
+        if state is State.SPENT and (public := TAKEN_AS_PUBLIC.get(grant.relation)) is not None:
+            self._mark_once(rows, grant, public)
         _log.info("entry %d of %s is %s", grant.entry, self.address, state)
+
+    def _mark_once(self, rows: Rows, grant: Grant, mark: Mark) -> None:
+        where = "r.dataset = ? AND r.kind = ?"
+        known = chain.records(rows, where, (grant.dataset, str(Kind.MARK)))
+        if not any(record.facts["mark"] == mark for record in known):
+            chain.append(rows, Kind.MARK, {"mark": str(mark)}, self.who, grant.dataset, grant.run)
 
     def _freed(self, rows: Rows, grant: Grant) -> list[Budget]:
         (debit,) = chain.records(rows, "r.entry = ? AND r.kind = ?", (grant.entry, str(Kind.DEBIT)))

@@ -17,7 +17,7 @@ from daskrado.lake.snapshots import FORMS, table_address
 from daskrado.ledger.account import AGAIN, Account, guarded, lost
 from daskrado.ledger.charging import opened_ledger
 from daskrado.ledger.journal import Journal, entries_of, find_journal, journal_folder
-from daskrado.ledger.ledger import Ledger, State
+from daskrado.ledger.ledger import Ledger, Mark, State
 
 
 @contextlib.contextmanager
@@ -40,6 +40,8 @@ def open_account(
     output = claimed(job.output, overwrite=overwrite, reading=_read_by(job), who=f"run {run[:12]}")
     with output if write else contextlib.nullcontext() as claim:
         if not private:
+            if write and getattr(job, "private", True) is False:  # before a row is read: what is seen stays seen
+                opened_ledger(ledger_path, job.ledger).mark(job.dataset, Mark.NOT_PRIVATE, run=run)
             yield Account(run, overwrite=overwrite, claim=claim)
             return
         with opened_ledger(ledger_path, job.ledger) as ledger:

@@ -37,6 +37,14 @@ class Mark(StrEnum):
     NOT_PRIVATE = "a run without privacy"
 
 
+TAKEN_AS_PUBLIC = {
+    Relation.REPLACE_ONE: Mark.COUNTS,
+    Relation.LABEL_FLIP: Mark.FEATURES,
+    Relation.FEATURE_FLIP: Mark.FEATURES,
+}
+"""What a release under a relation takes as public, so that no limit under another one counts it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limit:
     """What one data set may spend in total under one relation."""

@@ -27,7 +27,7 @@ from daskrado.errors import BudgetError, DataError, UsageError
 from daskrado.jobs.learn import headline_of
 from daskrado.lake.make import make_lake
 from daskrado.lake.score import score
-from daskrado.ledger.ledger import Ledger
+from daskrado.ledger.ledger import Ledger, Mark
 from daskrado.models.linear import LinearModel
 from daskrado.privacy.relations import Relation
 from daskrado.table.domain import Domain
@@ -199,7 +199,9 @@ def test_baselines_say_not_private_everywhere(clinic: Clinic, tmp_path: Path, ow
     fit(path, domain, private=False, epsilon=None, output=tmp_path / "out")
     for name in ("model.json", "manifest.json", "report.html"):
         assert "NOT PRIVATE" in (tmp_path / "out" / name).read_text()
-    assert not own_ledger.exists()
+    (mark,) = Ledger.open(own_ledger).marks("clinic")
+    assert mark.mark is Mark.NOT_PRIVATE
+    assert mark.run == json.loads((tmp_path / "out" / "manifest.json").read_text())["run"]
 
 
 @pytest.mark.slow

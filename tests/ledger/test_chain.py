@@ -87,6 +87,19 @@ def test_marks_say_what_became_public_when_and_by_whom(ledger):
     assert [mark.dataset for mark in ledger.marks()] == ["adult", "census"]
 
 
+def test_a_release_marks_what_its_relation_takes_as_public(ledger):
+    """Once, when noise is drawn: a limit for rows says nothing about whoever learns the exact features."""
+    ledger.set_limit("adult", None, 9, 0)
+    for relation in (Relation.REPLACE_ONE, Relation.LABEL_FLIP, Relation.LABEL_FLIP, AR):
+        grant = ledger.reserve("adult", relation, PureEvent("0.1"), theorem="t", run=str(relation))
+        assert len(ledger.marks()) <= 2
+        ledger.count_draw(grant, "release")
+    assert [(m.mark, m.run) for m in ledger.marks("adult")] == [
+        (Mark.COUNTS, "replace_one"),
+        (Mark.FEATURES, "label_flip"),
+    ]
+
+
 def test_records_name_who_wrote_them(ledger, address):
     reserve(ledger)
     reserve(Ledger.open(address, who="bob"))
