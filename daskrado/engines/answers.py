@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from daskrado.engines.sparse_vector import Engine, SparseVector, largest_fraction
+from daskrado.engines.sparse_vector import Count, Engine, SparseVector, largest_fraction, uncounted
 from daskrado.errors import UsageError
 from daskrado.ledger.journal import Journal
 from daskrado.privacy.accountant import (
@@ -84,6 +84,7 @@ class Answering(ABC):
         self.terms = terms
         self._journal = journal  # of what it has to remember between sessions
         self.event: Event = ApproximateEvent(terms.epsilon, terms.delta)  # what all answers cost together
+        self.count: Count = uncounted  # counts a threshold in the ledger, before it is drawn
 
     @abstractmethod
     def chance(self, margin: int) -> float:
@@ -229,7 +230,9 @@ class SparseVotes(Answering):
     @property
     def _engine(self) -> Engine:
         if self._open is None:
-            self._open = Engine(self.plan, self.threshold, "below", self._journal, name=INSTANCES)
+            self._open = Engine(
+                self.plan, self.threshold, "below", self._journal, name=INSTANCES, count=lambda name: self.count(name)
+            )
         return self._open
 
     def close(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NoReturn
@@ -11,8 +11,9 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from daskrado.engines.sparse_vector import Engine, SparseVector, largest_fraction
+from daskrado.engines.sparse_vector import Count, Engine, SparseVector, largest_fraction, uncounted
 from daskrado.errors import LedgerError, UsageError
+from daskrado.ledger.endings import outdated
 from daskrado.ledger.journal import Journal
 from daskrado.ledger.lines import Closable
 from daskrado.privacy.accountant import (
@@ -34,6 +35,7 @@ Cells = tuple[NDArray[np.intp], ...]
 
 ANSWER_SHARE = Fraction(1, 4)  # of an update's epsilon, for its noisy answer; the rest finds it
 COUNT_SHARE = Fraction(1, 50)  # of the whole epsilon, for the number of rows where it is secret
+_ROWS = "answers@rows"  # the draw of the number of rows, as the ledger counts it
 REPLAYS = 2  # passes over all answers so far after each update; post-processing
 
 
@@ -138,8 +140,8 @@ class PrivateQueries(Closable):
     """The interactive engine. It holds a private histogram; everything that it returns is released.
 
     A ``journal`` keeps updates, so that a restarted session goes on with the same public histogram and pays for
-    nothing twice but the interrupted instance. ``spend`` marks the grant as spent: it is called once the journal is
-    on disk, before any draw.
+    nothing twice but the interrupted instance. ``count`` counts a draw in the ledger, by its name, once the journal
+    has it on disk and before it is made; ``counted`` are those of before, all of which the journal must know.
     """
 
     def __init__(
@@ -148,7 +150,8 @@ class PrivateQueries(Closable):
         summary: Summary,
         journal: Journal | None = None,
         facts: Mapping[str, Any] | None = None,
-        spend: Callable[[], None] | None = None,
+        count: Count = uncounted,
+        counted: Collection[str] = (),
     ) -> None:
         plan = calibration.plan
         if not isinstance(summary.statistic, Histogram) or summary.statistic.universe != plan.universe:
@@ -161,13 +164,11 @@ class PrivateQueries(Closable):
             "universe": [[axis.name, len(axis.values)] for axis in plan.universe.axes],
             **(facts or {}),
         }
-        self._engine = Engine(calibration.finder, calibration.threshold, "above", journal, settings)
-        if spend is not None:
-            try:
-                spend()
-            except BaseException:
-                self._engine.close()
-                raise
+        self._engine = Engine(calibration.finder, calibration.threshold, "above", journal, settings, count=count)
+        self._count, self._counted = count, counted
+        if missing := {*counted} - self._engine.known - ({_ROWS} if self._row_counts() else set()):
+            self._engine.close()
+            raise LedgerError(outdated("the engine's journal", missing, "start again with a new one"))
         self._weights: NDArray[np.float64] = np.full(plan.universe.shape, 1.0 / plan.universe.size)
         self._measured: list[tuple[Cells, int]] = []
         self.rows = self._release_row_count(summary.rows)
@@ -259,20 +260,24 @@ class PrivateQueries(Closable):
             self._weights[chosen] *= goal / share * ((1 - share) / (1 - goal))
             self._weights /= self._weights.sum()
 
+    def _row_counts(self) -> list[int | None]:
+        return [note["rows"] for note in self._engine.notes if "rows" in note]
+
     def _release_row_count(self, rows: int) -> int:
         """The public number of rows: as it is, or with noise where the relation keeps it secret (once: see notes)."""
         event = self.calibration.plan.count_event
         if event is None:
             return rows
-        kept = [note["rows"] for note in self._engine.notes if "rows" in note]
+        kept = self._row_counts()
         if kept and kept[-1] is not None:
             return int(kept[-1])
-        if kept:
+        if kept and _ROWS in self._counted:
             raise LedgerError(
                 "journal: it was cut off between drawing the number of rows and keeping it; noise is never drawn "
                 "twice for one grant, so the charge stays; start again with a new one"
             )
         self._engine.note({"rows": None})  # from here on it may have been drawn
+        self._count(_ROWS)
         scale = math.nextafter(float(self.calibration.plan.rows_per_unit / event.epsilon), math.inf)
         noisy = max(1, int(discrete_laplace(np.array([rows], dtype=np.int64), scale)[0]))
         self._engine.note({"rows": noisy})

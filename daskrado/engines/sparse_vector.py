@@ -15,7 +15,7 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from daskrado.errors import UsageError
+from daskrado.errors import LedgerError, UsageError
 from daskrado.ledger.journal import Journal, lines_of
 from daskrado.ledger.lines import Closable
 from daskrado.privacy.accountant import Amount, PureEvent, decimal_text, exact_epsilon, within
@@ -23,6 +23,7 @@ from daskrado.privacy.noise import discrete_laplace
 from daskrado.privacy.vote_laws import least
 
 Rare = Literal["above", "below"]
+Count = Callable[[str], None]
 THRESHOLD_SHARE = Fraction(35, 100)  # of epsilon; the best split found for long runs of common answers
 MAX_INSTANCES = 1_000_000
 
@@ -104,6 +105,16 @@ class SparseVector:
         return found
 
 
+def uncounted(name: str) -> None:
+    """Count nothing: for an engine that no ledger pays for."""
+    del name
+
+
+def instance_name(name: str, number: int) -> str:
+    """An instance as the ledger counts it."""
+    return f"{name}@{number:07d}"
+
+
 def largest_fraction(fits: Callable[[Fraction], bool], target: Fraction) -> Fraction:
     """The largest of 2^20 parts of ``target`` that fits, within 1e-6 of it; the least part must fit."""
     low, high = Fraction(0), target
@@ -135,6 +146,7 @@ class Engine(Closable):
     answered is replayed in ``answered``, and an instance that was interrupted counts as used, because its threshold
     is gone. ``facts`` are more public settings that a journal must match. An instance is on disk before its threshold
     is drawn and an answer before it is returned: a crash can lose an answer that nobody saw, but never a payment.
+    ``count`` counts an instance in the ledger, by its name, once it is on disk and before its threshold is drawn.
     """
 
     def __init__(
@@ -145,6 +157,7 @@ class Engine(Closable):
         journal: Journal | None = None,
         facts: Mapping[str, Any] | None = None,
         name: str = "answers",
+        count: Count = uncounted,
     ) -> None:
         if rare not in ("above", "below"):
             raise UsageError(f"the rare answer is 'above' or 'below', got {rare!r}")
@@ -161,12 +174,15 @@ class Engine(Closable):
             **(facts or {}),
         }
         self._noisy_threshold: int | None = None
+        self._name, self._count = name, count
         self.used = 0  # instances opened so far: what was paid
         self._lines = lines_of(journal, name, settings)
         for line in self._lines.entries:
             match line:
                 case {"open": number} if number == self.used + 1:
                     self.used = number
+                case {"unopened": number} if number == self.used:
+                    self.used -= 1
                 case {"note": _}:
                     pass
                 case {"above": str(flags)} if set(flags) <= {"0", "1"}:
@@ -189,6 +205,11 @@ class Engine(Closable):
     def halted(self) -> bool:
         """Whether no instance is open and none is left."""
         return self._noisy_threshold is None and self.used >= self.plan.instances
+
+    @property
+    def known(self) -> set[str]:
+        """The names of the instances opened so far, as the ledger counts them."""
+        return {instance_name(self._name, number) for number in range(1, self.used + 1)}
 
     @property
     def answered(self) -> NDArray[np.bool_]:
@@ -215,8 +236,11 @@ class Engine(Closable):
             raise UsageError(f"the engine compares a vector of int64 steps, got {array.dtype} of shape {array.shape}")
         if self.halted:
             raise UsageError(f"the engine has halted: all {self.plan.instances} rare answers it may give were given")
-        noisy = discrete_laplace(array, self.plan.query_scale)
         answers = np.zeros(0, dtype=bool)
+        if not len(array):
+            return answers
+        self._draw_threshold()  # first: it is counted
+        noisy = discrete_laplace(array, self.plan.query_scale)
         while len(answers) < len(noisy) and not self.halted:
             above = noisy[len(answers) :] > self._draw_threshold()
             hits = np.flatnonzero(above if self.rare == "above" else ~above)
@@ -224,17 +248,19 @@ class Engine(Closable):
                 above = above[: hits[0] + 1]
                 self._noisy_threshold = None  # this instance ends here
             answers = np.concatenate([answers, above])
-        self._keep(answers)
+        self._lines.append({"above": "".join("01"[int(above)] for above in answers)})
         return answers
-
-    def _keep(self, answers: NDArray[np.bool_]) -> None:
-        if len(answers):
-            self._lines.append({"above": "".join("01"[int(above)] for above in answers)})
 
     def _draw_threshold(self) -> int:
         if self._noisy_threshold is None:
             self._lines.append({"open": self.used + 1})
             self.used += 1
+            try:
+                self._count(instance_name(self._name, self.used))
+            except LedgerError:  # busy, or out of reach: nothing is drawn
+                self._lines.append({"unopened": self.used})
+                self.used -= 1
+                raise
             start = np.array([self.threshold], dtype=np.int64)
             self._noisy_threshold = int(discrete_laplace(start, self.plan.threshold_scale)[0])
         return self._noisy_threshold

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 from daskrado.engines.answers import INSTANCES
+from daskrado.engines.sparse_vector import instance_name
 from daskrado.errors import LedgerError, UsageError
 from daskrado.ledger.journal import Journal
 from daskrado.ledger.journal_folder import OLDER, InUseError
@@ -34,6 +36,26 @@ def queries_asked(notes: Notes) -> int:
     return sum(int(note.get("asked", 0)) for note in notes)
 
 
+def batch_name(asked: int) -> str:
+    """A batch of queries as the ledger counts it: by the number of queries before it."""
+    return f"{ANSWERS}@{asked:08d}"
+
+
+def batches(notes: Notes) -> set[str]:
+    """The names of the batches that a journal knows."""
+    sizes = [int(note["asked"]) for note in notes if "asked" in note]
+    return {batch_name(after - size) for after, size in zip(accumulate(sizes), sizes, strict=True) if size > 0}
+
+
+def unknown_draws(journal: Journal, ledger: Ledger) -> set[str]:
+    """What the ledger counted for an engine and its journal does not know: it is an older copy, and draws nothing."""
+    if ANSWERS not in journal.grants:
+        return set()
+    notes = journal.lines(ANSWERS, {}).entries
+    thresholds = {instance_name(INSTANCES, number) for number in range(1, _thresholds(journal) + 1)}
+    return ledger.draws(journal.grants[ANSWERS]) - batches(notes) - thresholds
+
+
 def move_exhausted(folder: Path, ledger: Ledger, fingerprint: str, settings: Mapping[str, Any]) -> None:
     """Refuse a second engine with other settings while the first can answer; else move that one to another name.
 
@@ -53,7 +75,8 @@ def move_exhausted(folder: Path, ledger: Ledger, fingerprint: str, settings: Map
         known = journal.content["settings"]
         if known == settings:
             return
-        if not (_is_exhausted(journal) or _is_orphaned(journal, ledger, fingerprint)):
+        over = _is_exhausted(journal) or unknown_draws(journal, ledger)
+        if not (over or _is_orphaned(journal, ledger, fingerprint)):
             dataset, relation = folder.name.rsplit(".", 1)
             raise UsageError(
                 f"data set {dataset!r} already has an engine under {relation} with another "
@@ -79,14 +102,20 @@ def _is_exhausted(journal: Journal) -> bool:
         return bool(asked >= terms["queries"])
     if not journal.has_lines(INSTANCES):
         return asked > 0  # such an engine is not opened again
-    opened = journal.place(f"{INSTANCES}.jsonl").read_bytes().splitlines()
-    used = sum(line.startswith(b'{"open"') for line in opened)
-    return bool(asked >= terms["queries"] or used >= terms["instances"])
+    return bool(asked >= terms["queries"] or _thresholds(journal) >= terms["instances"])
+
+
+def _thresholds(journal: Journal) -> int:
+    """How many thresholds a sparse vector has drawn."""
+    if not journal.has_lines(INSTANCES):
+        return 0
+    lines = journal.place(f"{INSTANCES}.jsonl").read_bytes().splitlines()
+    return sum(line.startswith(b'{"open"') - line.startswith(b'{"unopened"') for line in lines)
 
 
 def _is_orphaned(journal: Journal, ledger: Ledger, fingerprint: str) -> bool:
     """Whether what pays for an engine was voided, or was for another lake."""
-    paid = journal.grants.get("answers")
+    paid = journal.grants.get(ANSWERS)
     entry = None if paid is None else ledger.entry(paid)
     if entry is None:
         return False

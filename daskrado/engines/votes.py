@@ -7,19 +7,30 @@ answered is never answered anew; one that a crash swallowed stays paid for.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from daskrado.engines.answers import INSTANCES, REFUSED, Answering
-from daskrado.engines.succession import ANSWERS, engine_folder, move_exhausted, queries_asked, swallowed
+from daskrado.engines.answers import REFUSED, Answering
+from daskrado.engines.succession import (
+    ANSWERS,
+    batch_name,
+    engine_folder,
+    move_exhausted,
+    queries_asked,
+    swallowed,
+    unknown_draws,
+)
 from daskrado.errors import DataError, LedgerError, UsageError
 from daskrado.ledger.account import Account
+from daskrado.ledger.endings import outdated
 from daskrado.ledger.journal import Journal
 from daskrado.ledger.ledger import Grant, State
 from daskrado.privacy.accountant import Event, PureEvent
@@ -29,6 +40,7 @@ from daskrado.statistics.votes import Votes
 
 UNANSWERED = -2  # the engine stopped before it came to this query
 BATCH = 1024  # queries between two lines of the journal
+ERROR_RATE = "error_rate"  # the role of the charge for it, and its place in the journal
 NEXT_ENGINE = "open the next engine (answers.engine)"
 
 
@@ -59,7 +71,9 @@ class VoteEngine:
         for note in self._notes:
             self._answers |= note.get("answers", {})
         self._answering: Answering | None = None
-        self.grant = self._granted("answers", event)  # what pays for the answers
+        if missing := unknown_draws(journal, account.ledger):  # before anything more is debited
+            raise LedgerError(outdated(f"the engine {journal.folder}", missing, NEXT_ENGINE))
+        self.grant = self._granted(ANSWERS, event)  # what pays for the answers
 
     def __repr__(self) -> str:
         return f"<VoteEngine: {self._asked} queries asked>"
@@ -68,15 +82,8 @@ class VoteEngine:
         """Answer by this mechanism, which must cost what was reserved."""
         if answering.event != self.grant.event:
             raise ValueError("the grant was reserved for another event than this mechanism's")
-        there = self.journal.has_lines(INSTANCES)
         self._answering = answering
-        if answering.instances is not None and self._asked:
-            paid = max(note.get("used", 0) for note in self._notes)
-            if not there or answering.used < paid:
-                raise LedgerError(
-                    f"{self.journal.place(INSTANCES)}.jsonl: is gone or older than the engine, whose thresholds it "
-                    f"counts; restore it, or {NEXT_ENGINE}"
-                )
+        answering.count = partial(self.account.count, self.grant)
         if not any("terms" in note for note in self._notes):
             terms = {"queries": answering.terms.queries, "instances": answering.instances}
             self._lines.append({"terms": terms})
@@ -164,16 +171,26 @@ class VoteEngine:
     ) -> None:
         """Answer a batch, the first of ``wanted`` queries.
 
-        The order is: votes, spend, ``asked``, draw, keep. Nothing is drawn before it is spent and counted; what ends
-        before ``asked`` has drawn nothing and costs no query; what ends after it leaves the batch paid for.
+        The order is: votes, ``asked``, count, draw, keep. Nothing is drawn before it is written here and counted in
+        the ledger, so that a journal never knows less than the ledger, unless it is an older copy. What ends before
+        ``asked`` costs no query; what ends after it leaves the batch paid for.
         """
         votes = vote(np.array([places[name] for name in batch], dtype=np.int64))
-        self.account.spend(self.grant)
-        with self.account.marked("answers") if self._last_chance(len(batch), wanted) else contextlib.nullcontext():
-            self._lines.append({"asked": len(batch), **self._used()})
-            self._asked += len(batch)
+        draw = batch_name(self._asked)
+        with self.account.marked(draw) if self._last_chance(len(batch), wanted) else contextlib.nullcontext():
+            self._ask(len(batch))
+            try:
+                self.account.count(self.grant, draw)
+            except LedgerError:  # busy, or out of reach: nothing is drawn
+                self._ask(-len(batch))
+                raise
             labels = self.answering.release(votes.counts)
             self._keep({name: int(label) for name, label in zip(batch, labels, strict=False)}, len(batch))
+
+    def _ask(self, queries: int) -> None:
+        """Note queries that are paid for from here on; a negative number takes back what was not counted."""
+        self._lines.append({"asked": queries, **self._used()})
+        self._asked += queries
 
     def _last_chance(self, batch: int, wanted: int) -> bool:
         """Whether the engine could not answer the wanted queries any more if this batch were lost."""
@@ -189,8 +206,12 @@ class VoteEngine:
         return {} if self.answering.instances is None else {"used": self.answering.used}
 
     def _finish(self, left: int) -> None:
+        """Note, here and in the ledger, that no query will be answered any more."""
         if left == 0 and not any("finished" in note for note in self._notes):
             self._lines.append({"finished": True})
+        if left == 0 and self._answers:
+            given = json.dumps(self._answers, sort_keys=True).encode()
+            self.account.end(self.grant, f"answers sha256 {hashlib.sha256(given).hexdigest()}")
 
     def close(self) -> None:
         """Close the mechanism; note whether a later session could still ask."""
@@ -202,7 +223,7 @@ class VoteEngine:
     @property
     def released_error(self) -> float | None:
         """The teachers' error, if it was released before."""
-        return next((float(note["error_rate"]) for note in self._notes if "error_rate" in note), None)
+        return next((float(note[ERROR_RATE]) for note in self._notes if ERROR_RATE in note), None)
 
     def error_rate(self, measure: Callable[[], int], unit: int, teachers: int, changed: int, epsilon: float) -> float:
         """The teachers' mean error, released once with discrete Laplace noise and kept.
@@ -219,18 +240,19 @@ class VoteEngine:
         if self.released_error is not None:
             return self.released_error
         event = PureEvent(epsilon)
-        grant = self._granted("error_rate", event, renew=True)
+        grant = self._granted(ERROR_RATE, event, renew=True)
         total = measure()
-        self.account.spend_once(grant)
+        self.account.count(grant, f"{ERROR_RATE}@1")
         scale = float(2 * changed * unit / Fraction(event.epsilon)) * (1 + 1e-12)
         noisy = int(discrete_laplace(np.array([total], dtype=np.int64), scale)[0])
         rate = min(1.0, max(0.0, noisy / (unit * teachers)))
-        self._lines.append({"error_rate": rate})
+        self._lines.append({ERROR_RATE: rate})
+        self.account.end(grant, f"{ERROR_RATE} {rate!r}")
         return rate
 
     def reserve_error_rate(self, epsilon: float) -> Grant:
         """Debit the ledger for ``error_rate`` before anything is read; later, the grant that paid for it."""
-        return self._granted("error_rate", PureEvent(epsilon), renew=self.released_error is None)
+        return self._granted(ERROR_RATE, PureEvent(epsilon), renew=self.released_error is None)
 
     def _granted(self, role: str, event: Event, *, renew: bool = False) -> Grant:
         """The engine's grant for a role: the one in its journal, checked against the ledger, or a new one.
@@ -249,7 +271,7 @@ class VoteEngine:
                 unspent=True,
             )
             self.journal.granted(role, grant)
-        return grant
+        return self.account.outlives(grant)
 
     def _earlier(self, role: str, event: Event, renew: bool) -> Grant | None:
         if role not in self.journal.paid:
@@ -268,7 +290,7 @@ class VoteEngine:
                 f"the lake of data set {self._facts.dataset!r} is not the one whose engine was paid for by entry "
                 f"{number} of {ledger}; restore that lake, or {NEXT_ENGINE}"
             )
-        return self.account.adopt(role, entry)
+        return self.account.outlives(self.account.adopt(role, entry))
 
 
 @contextlib.contextmanager

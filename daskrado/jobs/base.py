@@ -272,5 +272,5 @@ def perform(job: Job, *, write: bool = True, **how: Unpack[Opening]) -> Result:
     with opened(job, write=write, **how) as run:
         result = publish(run, job.work(run), write=write)
         if not write:
-            run.account.done()  # nothing that was kept on disk is needed any more
+            run.account.done(run.account.returned)  # nothing that was kept on disk is needed any more
         return result

@@ -16,7 +16,7 @@ from daskrado.jobs.base import Address, Job, perform
 from daskrado.jobs.outcome import Result
 from daskrado.lake.collect import Progress
 from daskrado.lake.publish import check_free
-from daskrado.ledger.account import Account
+from daskrado.ledger.account import Account, digest_of
 from daskrado.ledger.config import default_ledger
 from daskrado.ledger.ledger import Ledger
 from daskrado.ledger.opening import resumed_account
@@ -175,7 +175,7 @@ def _check_output(output: str, account: Account, prefix: str) -> None:
         except (OSError, ValueError, AttributeError):
             published = False
         if published:
-            account.done()
+            account.done(digest_of(manifest))
             raise UsageError(f"run {account.run} is published in {output}: there is nothing left to finish")
     try:
         check_free(output, overwrite=account.overwrite)

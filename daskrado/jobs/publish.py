@@ -58,7 +58,7 @@ def _write(run: Run, outcome: Outcome, result: Result) -> list[str]:
     """Write files, manifest and report; returns their names."""
     job, account, stopped = run.job, run.account, None
     manifest, report = f"{job.prefix}manifest.json", f"{job.prefix}report.html"
-    with account.publish(job.output) as folder:
+    with account.publish(job.output, manifest) as folder:
         names = [*write_files(outcome, folder), manifest]
         content = manifest_of(run, result, folder)
         write_text(folder / manifest, json.dumps(content, indent=2, allow_nan=False) + "\n")

@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 from pydantic import Field, field_validator, model_validator
 
 from daskrado.engines.queries import Answer, Calibration, PrivateQueries, WeightsPlan
-from daskrado.errors import LedgerError, UsageError, about_the_key
+from daskrado.errors import UsageError, about_the_key
 from daskrado.jobs.base import Address, Charge, Line, Opening, Outcome, PrivateJob, Run, opened
 from daskrado.jobs.report import Section, draw
 from daskrado.lake.collect import Progress
-from daskrado.ledger.account import lost
 from daskrado.ledger.journal import Journal
 from daskrado.ledger.ledger import Grant, State
 from daskrado.models.synthetic_rows import synthetic_rows
@@ -156,7 +155,7 @@ class QueriesJob(PrivateJob):
 
     @contextlib.contextmanager
     def engine(self, run: Run, journal: Journal | None) -> Iterator[PrivateQueries]:
-        """Reserve, count the cells over partitions, spend, and give the engine.
+        """Reserve, count the cells over partitions, and give the engine, which counts its draws.
 
         A journal holds every draw, so that it goes on after a crash.
         """
@@ -171,12 +170,9 @@ class QueriesJob(PrivateJob):
         with run.clock("collect"):
             histogram = Histogram(self.domain.width, self.calibration.plan.universe)
             summary = run.collect(histogram, Lattice(self.domain.norm_bound))
-        if journal is not None and run.account.spent(grant) and not journal.has_lines("answers"):
-            gone = f"{journal.place('answers.jsonl')}: is gone, with what was answered"
-            raise LedgerError(f"{gone}; {lost(run.account.run)}")
         facts = {"dataset": self.dataset, "entry": grant.entry}
-        spend = partial(run.account.spend, grant)
-        with PrivateQueries(self.calibration, summary, journal, facts, spend) as engine:
+        count, counted = partial(run.account.count, grant), run.account.ledger.draws(grant.entry)
+        with PrivateQueries(self.calibration, summary, journal, facts, count, counted) as engine:
             yield engine
 
     def _earlier_grant(self, run: Run, journal: Journal) -> Grant | None:
@@ -267,8 +263,8 @@ def open_queries(
     """An engine that answers adaptive queries.
 
     ``journal`` is a folder for what was answered. With one that exists, the engine goes on where it was, on the
-    charge that it had: same lake, same settings, same ledger, or it is refused. Keep it with the ledger: who could
-    put an older copy back could ask again without paying.
+    charge that it had: same lake, same settings, same ledger, or it is refused. An older copy of it
+    answers nothing.
     """
     with (
         opened(job, write=False, **how) as run,

@@ -195,7 +195,7 @@ def _released(run: Run, plan: SetPlan, summary: Summary | None) -> Release:
             return release_without_privacy(kept, plan.item.unprotected(run.lake.rows))
         if plan.mechanism is not None:
             return run.release(role, plan.mechanism, lambda: kept)
-        run.account.spend(run.grants[role])
+        run.account.count_repeatable(role, run.grants[role], kept.vector)
         return release_noised_rows(kept, plan.charge.statement)
 
 

@@ -144,12 +144,7 @@ class Run:
         self, role: str, gather: Callable[[], T], perturb: Callable[[T], Mapping[str, np.ndarray]]
     ) -> Mapping[str, np.ndarray]:
         """What ``perturb`` draws from ``gather()`` under the grant of a role, once; or what was kept."""
-
-        def paid(private: T) -> dict[str, np.ndarray]:
-            self.account.spend(self.grants[role])
-            return dict(perturb(private))
-
-        return self.account.draw(role, self.grants[role], gather, paid)
+        return self.account.draw(role, self.grants[role], gather, lambda private: dict(perturb(private)))
 
     @property
     def asked(self) -> str:

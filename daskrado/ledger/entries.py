@@ -64,7 +64,7 @@ def debit_of(rows: Rows, record: Record) -> Debit:
         event, protected = _event(canonical(facts["event"])), Whose(**facts["whose"])
     except (DaskradoError, ValueError, KeyError, TypeError) as error:
         raise LedgerError(f"the ledger {rows.address} holds something unreadable: {error}") from error
-    return Debit(protected, event, facts["theorem"], tuple(facts["blocks"]))
+    return Debit(protected, event, facts["theorem"], tuple(facts["blocks"]), facts.get("role", ""))
 
 
 def entries_from(rows: Rows, records: Iterable[Record]) -> list[LedgerEntry]:
@@ -88,6 +88,7 @@ def _entry(rows: Rows, first: Record, *later: Record) -> LedgerEntry:
         event=debit.event,
         theorem=debit.theorem,
         run=first.run,
+        role=debit.role,
         who=first.who,
         whose=debit.whose,
         blocks=debit.blocks,

@@ -17,8 +17,10 @@ from daskrado.privacy.accountant import Event
 from daskrado.privacy.groups import Whose
 from daskrado.privacy.relations import Relation
 
-AGAIN = "run the pipeline again for a new one"
 RESUMED = "resumed: the interrupted run's grant was used, nothing more was debited"
+PAID_ANEW = (
+    "resumed: {role} was debited anew, since what the interrupted run had been granted for it was lost or voided"
+)
 
 
 class Grants:
@@ -72,8 +74,10 @@ class Grants:
             grant = grant_of(entry, self.ledger)
         else:
             grant = self.ledger.reserve(
-                dataset, protected, event, theorem=theorem, run=self.run, fingerprint=fingerprint
+                dataset, protected, event, theorem=theorem, run=self.run, role=role, fingerprint=fingerprint
             )
+            if RESUMED in self.notes:
+                self.notes = (*(note for note in self.notes if note != RESUMED), PAID_ANEW.format(role=role))
         self._grants[role] = grant
         if self.journal is not None:
             self.journal.granted(role, grant)
@@ -83,15 +87,10 @@ class Grants:
         self, role: str, wanted: tuple[str, Relation, Event], fingerprint: str | None, unspent: bool
     ) -> LedgerEntry | None:
         """The debit of a role, made by this process or by the one that was cut off."""
-        known = {} if self.journal is None else self.journal.grants
-        known |= {name: grant.entry for name, grant in self._grants.items()}
-        if not (self.resumed or role in known):
+        if not (self.resumed or role in self._grants):
             return None
-        entries = entries_of(self.ledger, self.run)
-        found = entries.get(known.get(role, -1))
-        if found is None or found.state is State.VOID:  # perhaps debited, and cut off before that was written down
-            spare = [e for e in entries.values() if e.id not in known.values() and e.state is not State.VOID]
-            found = next((e for e in spare if (e.dataset, e.relation, e.event) == wanted), None)
+        made = [entry for entry in entries_of(self.ledger, self.run).values() if entry.role == role]
+        found = next((entry for entry in reversed(made) if entry.state is not State.VOID), None)
         if found is None or (unspent and found.state.used):
             return None
         if (found.dataset, found.relation, found.event) != wanted:
@@ -133,14 +132,20 @@ class Grants:
         return DataError(f"{what} changed since run {self.run} got its grant; {self._again}")
 
     def spend(self, grant: Grant) -> None:
-        """Mark a grant as spent, just before its first draw; later draws, and resumed runs, find it so."""
+        """Mark a grant as spent for something that is no draw of noise; later calls, and resumed runs, find it so."""
         if not self.spent(grant):
-            self.spend_once(grant)
+            self.ledger.spend(grant)
+            self._spent.add(grant.entry)
 
-    def spend_once(self, grant: Grant) -> None:
-        """Mark a grant as spent, for its only draw; refused where it is spent already."""
-        self.ledger.spend(grant)
+    def count(self, grant: Grant, name: str, digest: str = "") -> None:
+        """Count a draw in the ledger, before it is made: the first one spends the grant, and none is made twice."""
+        self.ledger.count_draw(grant, name, digest)
         self._spent.add(grant.entry)
+
+    def end(self, grant: Grant, digest: str) -> None:
+        """End a spent grant as published; one that ended before, or that nothing was drawn for, stays as it is."""
+        if self._state(grant) is State.SPENT:
+            self.ledger.publish(grant, digest)
 
     def spent(self, grant: Grant) -> bool:
         """Whether a grant is spent already, by this process or by the one that was cut off."""

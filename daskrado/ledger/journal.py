@@ -227,10 +227,15 @@ class Journal(Closable):
         """Where a file of this name lies."""
         return self.folder / name
 
-    def lost(self, entries: Mapping[int, LedgerEntry]) -> bool:
-        """Whether a grant was spent on a draw that was not kept."""
-        spent = {r for r, entry in self.grants.items() if entry in entries and entries[entry].state.used}
-        return any(path.stem.partition("#")[0] in spent for path in self.folder.glob("*.drawing"))
+    def lost(self, ledger: Ledger) -> set[str]:
+        """Draws of the run that the ledger counted and that are not kept here.
+
+        They were cut off in the middle, or this journal is an older copy. Draws with an ``@`` in their names are kept
+        by an engine; of these only one that was marked here as the engine's last is lost with the run.
+        """
+        counted = ledger.draws(*{*self.grants.values(), *ledger.entries_of_run(self.run)})
+        kept = {path.stem for ending in ("npz", "key") for path in self.folder.glob(f"*.{ending}")}
+        return {name for name in counted if (self.begun(name) if "@" in name else name not in kept)}
 
     def forget(self) -> None:
         """Wipe and remove the journal: the run is published, or never got its grant."""
@@ -333,7 +338,7 @@ def unfinished(ledger: Ledger) -> list[tuple[str, str]]:
         entries = entries_of(ledger, journal.run)
         if not any(entry.state is not State.VOID for entry in entries.values()):
             continue
-        lost = journal.lost(entries)
+        lost = journal.lost(ledger)
         found.append((journal.run, LOST if lost else f"at work, or to be finished with: {journal.finish}"))
     return found
 

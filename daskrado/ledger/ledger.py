@@ -127,6 +127,7 @@ class Ledger(LedgerViews):
         *,
         theorem: str,
         run: str,
+        role: str = "",
         fingerprint: str | None = None,
         blocks: Sequence[str] = (),
     ) -> Grant:
@@ -134,13 +135,13 @@ class Ledger(LedgerViews):
 
         The debit is charged from now on, whatever happens to this process, until ``void`` gives it back.
         ``fingerprint`` identifies the data: the same data under a second name would have a second budget, so
-        that is refused.
+        that is refused. ``role`` is what the run needs it for: whoever resumes the run finds the debit by it.
 
         *Reference*: the rule of each limit, :mod:`daskrado.privacy.filter`, which is valid for whoever chooses the
         next event after seeing earlier answers.
         """
         name = dataset_name(dataset)
-        debit = Debit(whose(relation), event, theorem, tuple(blocks))
+        debit = Debit(whose(relation), event, theorem, tuple(blocks), role)
         cost_of(event)  # before the lock is taken: it may have to import and compute
         with self.store.transaction() as rows:
             charged = self._affordable(rows, name, debit)
@@ -163,15 +164,18 @@ class Ledger(LedgerViews):
         with self.store.transaction() as rows:
             self._settle(rows, grant, State.VOID, State.RESERVED)
 
-    def count_draw(self, grant: Grant, name: str | int) -> None:
+    def count_draw(self, grant: Grant, name: str, digest: str = "") -> None:
         """Count one draw of a grant, just before it is made; the first one spends the grant.
 
         A draw that was counted before is refused, whatever a journal says: it may have been made, and a second one
-        under the same grant would not be paid for. So is a draw of a grant that was voided or published.
+        under the same grant would not be paid for. So is a draw of a grant that was voided or published. A draw that
+        is a function of a kept key may be repeated if its ``digest`` is the one that was counted.
         """
         with self.store.transaction() as rows:
-            entry = self._own(rows, grant)
-            if str(name) in drawn(rows, grant.entry, str(name)):
+            entry, counted = self._own(rows, grant), drawn(rows, grant.entry, name)
+            if digest and counted.get(name) == digest:
+                return
+            if name in counted:
                 raise LedgerError(
                     f"run {grant.run}: draw {name} of entry {grant.entry} of the ledger {self.address} was made "
                     "before; noise is never drawn twice for one grant, so the charge stays"
@@ -179,8 +183,10 @@ class Ledger(LedgerViews):
             if entry.state is State.RESERVED:
                 self._settle(rows, grant, State.SPENT, State.RESERVED)
             elif entry.state is not State.SPENT:
-                raise self._over(grant, entry.state, "draw for a grant")
-            self._append(rows, Kind.DRAW, grant, {}, name=str(name))
+                raise LedgerError(
+                    f"entry {grant.entry} of the ledger {self.path} is already {entry.state}: nothing is drawn for it"
+                )
+            self._append(rows, Kind.DRAW, grant, {"digest": digest} if digest else {}, name=name)
 
     def publish(self, grant: Grant, digest: str) -> None:
         """End a spent grant: what it paid for is published, with this digest, and nothing is drawn for it again.

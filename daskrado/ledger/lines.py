@@ -13,7 +13,7 @@ from typing import Any, Self
 from daskrado.errors import LedgerError, UsageError
 from daskrado.lake.durable import sync_folder
 
-SCHEMA = "daskrado.journal/5"  # counts up when public rules change: draws under two schedules cost more than either
+SCHEMA = "daskrado.journal/6"  # counts up when public rules change: draws under two schedules cost more than either
 
 
 class Closable(ABC):

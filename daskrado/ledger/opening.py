@@ -14,8 +14,9 @@ from daskrado.errors import LedgerError, UsageError
 from daskrado.lake.claim import Claim
 from daskrado.lake.publish import claimed
 from daskrado.lake.snapshots import FORMS, table_address
-from daskrado.ledger.account import AGAIN, Account, guarded, lost
+from daskrado.ledger.account import Account, guarded
 from daskrado.ledger.charging import opened_ledger
+from daskrado.ledger.endings import AGAIN, cannot_go_on, published_as
 from daskrado.ledger.journal import Journal, entries_of, find_journal, journal_folder
 from daskrado.ledger.ledger import Ledger, Mark, State
 
@@ -67,9 +68,12 @@ def resumed_account(ledger: Ledger, identifier: str) -> Iterator[Account]:
             raise UsageError(f"run {run} {what}: there is nothing to resume; run its pipeline again")
         if "kind" not in journal.content:
             raise UsageError(f"run {run}: finish it with: {journal.finish}")
-        if journal.lost(entries):
+        if (published := published_as(ledger, run)) is not None:
+            account.done(published)
+            raise UsageError(f"run {run} was published ({published}): there is nothing left to finish")
+        if (why := cannot_go_on(journal, ledger)) is not None:
             account.void_run(entries)
-            raise LedgerError(lost(run, journal.content.get("again", AGAIN)))
+            raise LedgerError(why)
         yield account
 
 

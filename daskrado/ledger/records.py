@@ -79,12 +79,13 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Debit:
-    """What is asked of a budget, and for whom. ``blocks`` are those that the release reads; none means all."""
+    """What is asked of a budget, for whom, in which role of a run. No ``blocks`` means that all of them are read."""
 
     whose: Whose
     event: Event
     theorem: str
     blocks: tuple[str, ...] = ()
+    role: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """As a record keeps it."""
@@ -93,6 +94,7 @@ class Debit:
             "event": event_to_json(self.event),
             "theorem": self.theorem,
             "blocks": list(self.blocks),
+            "role": self.role,
         }
 
 
@@ -106,6 +108,7 @@ class LedgerEntry:
     event: Event
     theorem: str
     run: str
+    role: str
     who: str
     whose: Whose
     blocks: tuple[str, ...]
@@ -119,7 +122,7 @@ class LedgerEntry:
     @property
     def debit(self) -> Debit:
         """What was asked."""
-        return Debit(self.whose, self.event, self.theorem, self.blocks)
+        return Debit(self.whose, self.event, self.theorem, self.blocks, self.role)
 
 
 @dataclass(frozen=True, slots=True)

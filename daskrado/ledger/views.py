@@ -81,10 +81,10 @@ class LedgerViews:
         debits = [entry.debit for grant in grants if (entry := self.entry(grant.entry)) is not None]
         return self.priced(grants[0].dataset, debits, charged=True) if debits else []
 
-    def draws(self, grant: Grant) -> set[str]:
-        """The names of a grant's draws that were counted."""
+    def draws(self, *entries: int) -> set[str]:
+        """The names of the draws that were counted for entries."""
         with self.store.reading() as rows:
-            return drawn(rows, grant.entry)
+            return {name for entry in entries for name in drawn(rows, entry)}
 
     def known_as(self, fingerprint: str) -> str | None:
         """The data set that a lake was charged as; None if this ledger has not seen it."""
@@ -230,11 +230,11 @@ class LedgerViews:
         return entry
 
 
-def drawn(rows: Rows, entry: int, name: str | None = None) -> set[str]:
-    """The draws of an entry that were counted: all, or the one of that name."""
+def drawn(rows: Rows, entry: int, name: str | None = None) -> dict[str, str]:
+    """The counted draws of an entry, all or the one of that name, with the digests of those that have one."""
     where, values = _of("name", name)
     found = chain.records(rows, f"r.entry = ? AND r.kind = ? AND {where}", (entry, str(Kind.DRAW), *values))
-    return {record.name for record in found}
+    return {record.name: record.facts.get("digest", "") for record in found}
 
 
 def _of(column: str, value: str | None) -> tuple[str, tuple[object, ...]]:

@@ -82,7 +82,7 @@ class Provider:
             with named_account(self.ledger, request.request, finish, again=_AGAIN) as account:
                 answer = write_answer(self._release(request, text, features, where, progress, account), self.key)
                 write_text(stored, answer)
-                account.done()
+                account.done(f"answer sha256 {sha256(answer)}")
             return answer
 
     def _release(

@@ -18,7 +18,7 @@ from daskrado.lake.collect import Progress, collect
 from daskrado.lake.scan import Lake
 from daskrado.ledger.account import Account
 from daskrado.ledger.charging import opened_ledger
-from daskrado.ledger.journal import Arrays, Journal
+from daskrado.ledger.journal import Journal
 from daskrado.ledger.journal_folder import InUseError
 from daskrado.ledger.ledger import Grant
 from daskrado.ledger.lines import Closable
@@ -165,7 +165,7 @@ def contribute(
                     f"study {round_.study!r}: round {round_.number} is older than this site's last, {last}"
                 )
             _check_open(where, round_)
-            with _vector(plan, round_, ledger, progress, pay_again) as (vector, charged):
+            with _vector(plan, round_, agreement, ledger, progress, pay_again) as (vector, charged):
                 words = mask(vector, own, site, round_)
                 made = seal_bundle(round_, site, plan.job.domain.digest(), words, own)
                 agreement.store(round_, made)
@@ -197,7 +197,12 @@ def _check_stored(data: bytes, round_: Round) -> None:
 
 @contextlib.contextmanager
 def _vector(
-    plan: RoundPlan, round_: Round, ledger_path: str | Path | None, progress: Progress | None, pay_again: bool
+    plan: RoundPlan,
+    round_: Round,
+    agreement: Agreement,
+    ledger_path: str | Path | None,
+    progress: Progress | None,
+    pay_again: bool,
 ) -> Iterator[tuple[NDArray[np.int64], bool]]:
     """The site's exact vector, with its share of noise where noise is distributed; the ledger is debited first.
 
@@ -240,7 +245,9 @@ def _vector(
                 else:
                     vector = _shared(plan.shares, account, grant, gather)
                 yield vector, charged
-                account.done()
+                # With central noise the grant pays for later rounds, too, and does not end.
+                sent = None if plan.shares is None else agreement.stored(round_.number)
+                account.done(None if sent is None else f"bundle sha256 {hashlib.sha256(sent).hexdigest()}")
 
 
 def _reserved(plan: RoundPlan, lake: Lake, account: Account) -> tuple[Grant, bool]:
@@ -254,8 +261,4 @@ def _reserved(plan: RoundPlan, lake: Lake, account: Account) -> tuple[Grant, boo
 
 
 def _shared(shares: GaussianShares, account: Account, grant: Grant, gather: Callable[[], Summary]) -> Any:
-    def perturb(summary: Summary) -> Arrays:
-        account.spend(grant)
-        return {"vector": shares.perturb(summary.vector)}
-
-    return account.draw("share", grant, gather, perturb)["vector"]
+    return account.draw("share", grant, gather, lambda summary: {"vector": shares.perturb(summary.vector)})["vector"]

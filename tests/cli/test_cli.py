@@ -120,7 +120,7 @@ def test_a_first_session(shell: Shell, own_ledger: Path) -> None:
     assert "clinic (5, 1e-5) under add_remove for one row: " in shell.out
     assert "1 spent" in shell.out
     assert shell("ledger", "show", "--json") == 0
-    assert json.loads(shell.out)["entries"][0]["state"] == "spent"
+    assert json.loads(shell.out)["entries"][0]["state"] == "published"
 
 
 def test_a_draft_domain_holds_schema_facts_only(shell: Shell) -> None:

@@ -134,7 +134,7 @@ def test_workers_that_come_and_go_change_no_bit_and_cost_one_charge(
         fit(cluster=shared_cluster.address)
         leaves.join()
     assert all(np.array_equal(sums[0].vector, found.vector) for found in sums[1:])
-    assert [entry.state for entry in Ledger.open(own_ledger, create=False).entries()] == ["spent"] * 5
+    assert [entry.state for entry in Ledger.open(own_ledger, create=False).entries()] == ["published"] * 5
 
 
 def test_kept_rows_of_a_lost_worker_are_read_again(ward: Path, shared_cluster: SharedCluster, looker: Any) -> None:

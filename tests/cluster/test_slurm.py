@@ -162,7 +162,7 @@ def test_a_private_run_on_slurm(
         assert done.returncode == 0, done.stderr
     here = daskrado.fit(path, domain, dataset="clinic", private=False, workers=0).model.weights
     assert np.array_equal(LinearModel.load(tmp_path / "baseline" / "model.json").weights, here)
-    assert [str(entry.state) for entry in Ledger.open(own_ledger).entries()] == ["spent"]
+    assert [str(entry.state) for entry in Ledger.open(own_ledger).entries()] == ["published"]
     jobs = subprocess.run(
         ["scontrol", "show", "jobs", "-o"], env=slurm, capture_output=True, text=True, check=True
     ).stdout.splitlines()

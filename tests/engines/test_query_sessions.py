@@ -57,10 +57,10 @@ def dying(clinic: Clinic, journal: Path, patch: str) -> str:
     ("patch", "state"),
     [
         ("run.collect = die", "reserved"),
-        ("engines.PrivateQueries._release_row_count = die", "spent"),
+        ("engines.PrivateQueries._release_row_count = die", "reserved"),
         ("", "spent"),
     ],
-    ids=["before the charge is spent", "before the first draw", "after an answer"],
+    ids=["before the cells are counted", "before the first draw", "after an answer"],
 )
 def test_a_session_that_was_killed_goes_on_under_its_charge(
     clinic: Clinic,
@@ -151,7 +151,7 @@ def test_answers_that_are_gone_are_not_given_again(job: QueriesJob, own_ledger: 
         engine.ask(SMOKERS)
     (tmp_path / "j" / "answers.jsonl").unlink()
     for _ in range(2):
-        with pytest.raises(LedgerError, match=r"answers.jsonl: is gone.*the charge stays"):
+        with pytest.raises(LedgerError, match=r"it lacks 2 of the draws that were counted .* the charge stays"):
             open_queries(job, journal=tmp_path / "j").__enter__()
     assert states(own_ledger) == ["spent"]
     with Journal.take(tmp_path / "j") as journal:

@@ -107,7 +107,7 @@ def test_only_whole_rows_are_protected(own_ledger: Path) -> None:
     with pytest.raises(UsageError, match="add_remove or replace_one, not label_flip"):
         daskrado.run(content(protect=protect), write=False)
     daskrado.run(content(), write=False)
-    assert [entry.state for entry in Ledger.open(own_ledger).entries("d")] == ["spent"]
+    assert [entry.state for entry in Ledger.open(own_ledger).entries("d")] == ["published"]
 
 
 def test_the_describing_domain_takes_every_value() -> None:

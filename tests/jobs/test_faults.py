@@ -108,7 +108,7 @@ def test_workers_killed_at_random_moments_change_no_bit_and_cost_one_charge(
     assert len({*killed}) == 20
     assert len(observed.sums) == 21
     assert all(np.array_equal(observed.sums[0], found) for found in observed.sums)
-    assert states(own_ledger) == ["spent"] * 21
+    assert states(own_ledger) == ["published"] * 21
     assert len(live_pids(nannies, 3)) == 3  # every nanny has brought its worker back
 
 
@@ -127,7 +127,7 @@ def test_a_worker_that_hangs_is_given_up(clinic: Clinic, own_ledger: Path, obser
         there = ClusterConfig(kind="scheduler", address=client.scheduler.address)
         fit(path, domain, cluster=there, progress=hang)
     assert np.array_equal(*observed.sums)
-    assert states(own_ledger) == ["spent", "spent"]
+    assert states(own_ledger) == ["published", "published"]
 
 
 class StuckFiles(LocalFileSystem):
@@ -171,13 +171,13 @@ def test_a_task_that_hangs_while_its_worker_lives_is_tried_elsewhere(
     if trap == "once":
         fit(address, domain, cluster=there)
         assert np.array_equal(*observed.sums)
-        assert states(own_ledger) == ["spent", "spent"]
+        assert states(own_ledger) == ["published", "published"]
     else:
         with pytest.raises(ClusterError) as caught:
             fit(address, domain, cluster=there)
         assert str(last) in str(caught.value)
         assert "took more than 5 s on 2 workers" in str(caught.value)
-        assert states(own_ledger) == ["spent", "void"]
+        assert states(own_ledger) == ["published", "void"]
 
 
 def written(file: Path) -> bool:
@@ -325,7 +325,7 @@ def test_a_full_disk_loses_nothing_that_was_paid_for(pipeline: str, tmp_path: Pa
     assert list(disk.iterdir()) == []
     resume(line.split()[-1])  # outside that name space there is room
     assert sorted(p.name for p in (disk / "out").iterdir()) == ["manifest.json", "model.json", "report.html"]
-    assert states(own_ledger) == ["spent"]
+    assert states(own_ledger) == ["published"]
 
 
 def test_a_report_that_finds_no_room_is_a_note(pipeline: str, tmp_path: Path, own_ledger: Path) -> None:
@@ -334,7 +334,7 @@ def test_a_report_that_finds_no_room_is_a_note(pipeline: str, tmp_path: Path, ow
     assert done.returncode == 0, done.stderr
     assert "report.html could not be drawn (OSError)" in done.stdout
     assert done.stdout.strip().endswith(f"written to {disk}/out: model.json, manifest.json")
-    assert states(own_ledger) == ["spent"]
+    assert states(own_ledger) == ["published"]
 
 
 @pytest.mark.parametrize("workers", ["0", "1"])

@@ -143,7 +143,7 @@ def test_the_ledger_is_debited_once_and_refuses_more(lake, own_ledger):
     with pytest.raises(BudgetError, match="does not cover"):
         perform(pipeline, write=False)
     entries = Ledger.open(own_ledger).entries("clinic")
-    assert [(entry.state, entry.relation) for entry in entries] == [("spent", Relation.LABEL_FLIP)]
+    assert [(entry.state, entry.relation) for entry in entries] == [("published", Relation.LABEL_FLIP)]
 
 
 def test_a_run_that_fails_before_noise_gives_its_grant_back(lake, own_ledger, tmp_path):
@@ -156,7 +156,7 @@ def test_a_run_that_fails_before_noise_gives_its_grant_back(lake, own_ledger, tm
     with pytest.raises(DataError, match=r"readmitted.: label outside"):
         perform(labels_job(source, domain, private=False, protect=None, budget=None), write=False)
     perform(labels_job(source, domain), write=False)  # a label is protected: that it is unusable shows nowhere
-    assert [entry.state for entry in Ledger.open(own_ledger).entries("clinic")] == ["void", "spent"]
+    assert [entry.state for entry in Ledger.open(own_ledger).entries("clinic")] == ["void", "published"]
 
 
 def test_published_files_hold_no_label_and_no_exact_sum(lake, tmp_path):
@@ -344,7 +344,7 @@ def test_proportions_too_alike_are_refused_if_public_and_told_if_paid_for(lake, 
     result = perform(job)
     assert any("one label only (negative)" in note for note in result.notes)
     assert "one label only" in (tmp_path / "out/report.html").read_text()
-    assert [entry.state for entry in Ledger.open(own_ledger).entries("clinic")] == ["spent"]
+    assert [entry.state for entry in Ledger.open(own_ledger).entries("clinic")] == ["published"]
 
 
 def shares(table):
@@ -395,7 +395,7 @@ def test_proportions_released_with_noise(lake, own_ledger, tmp_path):
         assert abs(share - exact[ward]) < 0.3  # noise of scale 1/0.15 on 400 rows and more
     assert any(share != exact[ward] for ward, share in result.facts["proportions"].items())
     assert "<svg" in (tmp_path / "out/report.html").read_text()
-    assert [entry.state for entry in Ledger.open(own_ledger).entries("clinic")] == ["spent"]
+    assert [entry.state for entry in Ledger.open(own_ledger).entries("clinic")] == ["published"]
 
 
 def test_alternation_on_two_workers_has_the_same_bits(lake, two_workers):

@@ -148,7 +148,7 @@ def test_a_report_that_cannot_be_drawn_loses_nothing(name, part, keys, tmp_path,
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"model.json", "manifest.json"}
     jsonschema.validate(json.loads((tmp_path / "out/manifest.json").read_text()), manifest_schema())
     assert any("report.html could not be drawn (KeyError)" in note for note in result.notes)
-    assert [entry.state for entry in Ledger.open(own_ledger).entries("clinic")] == ["spent"]
+    assert [entry.state for entry in Ledger.open(own_ledger).entries("clinic")] == ["published"]
 
 
 def same_job(one, two):

@@ -89,7 +89,7 @@ def test_a_survey_is_charged_and_estimates_cover_the_truth(clinic: Clinic, tmp_p
     assert encoded.budget[0]["share"] * encoded.budget[0]["limit_epsilon"] == pytest.approx(6)
     (entry,) = Ledger.open(own_ledger).entries("clinic")
     assert (entry.state, str(entry.relation), float(compose([entry.event], 0).epsilon)) == (
-        "spent",
+        "published",
         "replace_one",
         6.0,
     )

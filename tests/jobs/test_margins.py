@@ -135,7 +135,7 @@ def test_on_private_data_the_histogram_is_noised_and_charged(
     assert gap.std() == pytest.approx(result.value.noise_std, rel=0.6)
     assert result.value.noise_std > 0
     (entry,) = Ledger.open(own_ledger).entries("clinic")
-    assert (entry.state, str(entry.relation)) == ("spent", relation)
+    assert (entry.state, str(entry.relation)) == ("published", relation)
     assert result.value.bounds[0].breiman_bound.value is None
     assert result.value.bounds[0].margin_bound.value > exact.value.bounds[0].margin_bound.value
     if relation == "add_remove":

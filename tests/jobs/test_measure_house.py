@@ -157,7 +157,7 @@ def test_the_manifest_is_the_envelope_and_its_statement_is_what_was_charged(
     (charge,) = manifest["charges"]
     (entry,) = Ledger.open(own_ledger).entries("clinic")
     event = event_from_json(charge["event"])
-    assert (entry.event, entry.state) == (event, "spent")
+    assert (entry.event, entry.state) == (event, "published")
     statement, asked = manifest["statement"], job.privacy.budget  # type: ignore[union-attr]
     assert charge["statement"] == statement == result.statement.model_dump(mode="json")
     cost = float(compose([event], asked.delta).epsilon)

@@ -97,7 +97,7 @@ def test_a_batch_is_answered_charged_and_published(clinic: Clinic, tmp_path: Pat
     ledger = Ledger.open(own_ledger, create=False)
     (entry,) = ledger.entries("clinic")
     assert entry.event == result.calibration.event
-    assert entry.state == "spent"
+    assert entry.state == "published"
     folder = Path(made.output)
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["statement"]["epsilon"] <= 2.0

@@ -172,7 +172,7 @@ def test_every_set_carries_a_statement_of_its_kind(everything: tuple[Path, Resul
     charged = [("replace_one", 4), ("feature_flip", 2)]
     found = states(ledger)
     assert [(r, sum(relation == r for relation, _ in found)) for r, _ in charged] == charged
-    assert {state for _, state in found} == {"spent"}
+    assert {state for _, state in found} == {"published"}
     manifest = json.loads((out / "manifest.json").read_text())
     assert len(manifest["facts"]["sets"]) == len(SETS)
     assert "NOT PRIVATE" in (out / "report.html").read_text()
@@ -317,7 +317,7 @@ def test_a_numeric_column_can_be_protected_where_nothing_is_clipped(clinic: Clin
     noise = dict(zip(wide.feature_names, made.rados.noise_std, strict=True))
     assert noise.pop("age") > 0
     assert not any(noise.values())
-    assert states(own_ledger) == [("feature_flip", "spent")]
+    assert states(own_ledger) == [("feature_flip", "published")]
 
 
 def test_what_fails_before_the_draw_costs_nothing(clinic: Clinic, tmp_path: Path, own_ledger: Path) -> None:
@@ -366,7 +366,7 @@ def test_a_boosting_path_without_a_round_leaves_a_choice_of_the_zero_model(clini
     assert made.model is not None
     assert not made.model.weights.any()
     assert (made.model.details["rounds"], made.model.details["kept_round"]) == (0, 0)
-    assert states(own_ledger) == [("replace_one", "spent")] * 2
+    assert states(own_ledger) == [("replace_one", "published")] * 2
 
 
 @pytest.mark.usefixtures("no_plots")

@@ -74,7 +74,7 @@ def test_killed_before_the_draw_the_run_finishes_on_its_own_grant(
     assert any(f"daskrado run --resume {entry.run[:12]}" in line for line in ledger_lines(Ledger.open(own_ledger)))
     result = resume(entry.run[:12])
     assert result.run == entry.run
-    assert [(e.id, e.state) for e in entries(own_ledger)] == [(entry.id, "spent")]
+    assert [(e.id, e.state) for e in entries(own_ledger)] == [(entry.id, "published")]
     assert Ledger.open(own_ledger).spent("clinic", Relation.ADD_REMOVE) == before
     assert "nothing more was debited" in json.loads((tmp_path / "out" / "manifest.json").read_text())["notes"][0]
     assert (LinearModel.load(tmp_path / "out" / "model.json").weights == result.model.weights).all()
@@ -105,7 +105,7 @@ def test_killed_after_the_draw_exactly_that_draw_is_published(
         lake.rename(path)
     assert np.array_equal(result.release.values["mean"], np.load(seen))
     assert result.rows == (None if relation == "add_remove" else 3000)
-    assert [(e.id, e.state) for e in entries(own_ledger)] == [(entry.id, "spent")]
+    assert [(e.id, e.state) for e in entries(own_ledger)] == [(entry.id, "published")]
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["manifest.json", "model.json", "report.html"]
     assert list(own_ledger.with_name(own_ledger.name + ".runs").iterdir()) == []
 
@@ -138,7 +138,7 @@ def test_killed_at_each_step_of_publishing_one_output_is_in_place_and_nothing_is
         "import daskrado, daskrado.ledger.account as account, daskrado.privacy.mechanisms as mechanisms\n"
         "from daskrado.jobs import publish\npublish.page_of = lambda *_: 'page'\n"
         "real = account.Account.publish\n"
-        "def publish(self, output):\n    arm()\n    return real(self, output)\n"
+        "def publish(self, *a):\n    arm()\n    return real(self, *a)\n"
         "account.Account.publish = publish\nkeep = account.Journal.keep\n"
         f"def noted(self, *a):\n    open({str(drawn)!r}, 'a').write(self.run + chr(10))\n    keep(self, *a)\n"
         "account.Journal.keep = noted\n"
@@ -163,7 +163,7 @@ def test_killed_at_each_step_of_publishing_one_output_is_in_place_and_nothing_is
         before = run
     runs = drawn.read_text().splitlines()
     assert len(runs) == len({*runs})  # each drew once
-    assert [str(entry.state) for entry in entries(own_ledger)] == ["spent"] * len(runs)
+    assert [str(entry.state) for entry in entries(own_ledger)] == ["published"] * len(runs)
     assert len(published) > 3
 
 
@@ -212,7 +212,7 @@ def test_two_resumed_runs_draw_once(clinic: Clinic, cut_off: Cut, own_ledger: Pa
         if code:
             assert len(err.strip().splitlines()) == 1
             assert "still at work" in err or "nothing left to finish" in err or "cannot be read" in err
-    assert [(e.id, e.state) for e in entries(own_ledger)] == [(entry.id, "spent")]
+    assert [(e.id, e.state) for e in entries(own_ledger)] == [(entry.id, "published")]
 
 
 def test_ctrl_c_before_a_run_is_taken_up_claims_nothing_about_its_grant(

@@ -61,7 +61,7 @@ def test_a_private_model_is_close_to_the_best_least_squares_one(clinic: Clinic, 
     majority = min((truth == "yes").mean(), (truth == "no").mean())
     assert best < majority - 0.05
     assert error < best + 0.03
-    assert states(own_ledger) == ["spent"]
+    assert states(own_ledger) == ["published"]
 
 
 def test_every_kind_of_lake_costs_and_learns_the_same(clinic: Clinic, tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_every_statistic_runs_under_every_relation(
     page = (out / "report.html").read_text()
     for text in ("one patient", "epsilon", "Noise against signal", "Coefficients", "Budget", "<svg"):
         assert text in page
-    assert states(own_ledger) == ["spent"]
+    assert states(own_ledger) == ["published"]
 
 
 @pytest.mark.parametrize("kind", ["balanced_rados", "uniform_rados", "hadamard_rados"])
@@ -241,7 +241,7 @@ def test_overspending_is_refused_before_any_row_is_read(clinic: Clinic, own_ledg
         fit(path, domain, epsilon=0.2, delta=0.0, mechanism="laplace", progress=lambda *a: calls.append(a))
     assert not calls
     fit(path, domain, epsilon=0.1, delta=0.0, mechanism="laplace")
-    assert states(own_ledger) == ["spent", "spent"]
+    assert states(own_ledger) == ["published", "published"]
 
 
 def test_a_copy_under_another_name_does_not_refill_the_budget(clinic: Clinic, own_ledger: Path) -> None:
@@ -251,7 +251,7 @@ def test_a_copy_under_another_name_does_not_refill_the_budget(clinic: Clinic, ow
     with pytest.raises(BudgetError, match="clinic"):
         fit(other, domain, dataset="fresh", first_limit=LIMIT)
     fit(other, domain)  # under its own name, re-partitioned: charged on
-    assert states(own_ledger) == ["spent", "spent"]
+    assert states(own_ledger) == ["published", "published"]
 
 
 def test_no_limit_means_no_run(clinic: Clinic) -> None:
@@ -285,7 +285,7 @@ def test_an_unusable_row_is_refused_only_where_nobody_is_protected(clinic: Clini
     with pytest.raises(DataError, match="column 'readmitted': label outside"):
         daskrado.fit(frame, domain, dataset="clinic", private=False)
     fit(frame, domain)
-    assert states(own_ledger) == ["spent"]
+    assert states(own_ledger) == ["published"]
 
 
 @pytest.mark.slow
@@ -325,7 +325,7 @@ def test_of_two_runs_with_one_output_the_second_is_refused_before_its_debit(
     assert {f"{tmp_path / 'out'}: run {first.run[:12]} is writing there; wait for it, or choose another output"} == {
         *refused
     }
-    assert states(own_ledger) == ["spent"]
+    assert states(own_ledger) == ["published"]
     assert json.loads((tmp_path / "out" / "manifest.json").read_text())["run"] == first.run
 
 

@@ -137,7 +137,7 @@ def test_run_publishes_a_student_of_private_answers(folder: Path, tmp_path: Path
     report = (tmp_path / "out" / "report.html").read_text()
     assert "Votes are never published" in report
     assert "private answer" in report
-    assert [entry.state for entry in Ledger.open(tmp_path / "ledger.sqlite").entries("clinic")] == [State.SPENT]
+    assert [entry.state for entry in Ledger.open(tmp_path / "ledger.sqlite").entries("clinic")] == [State.PUBLISHED]
 
 
 def test_ask_answers_a_file_and_repeats_itself(folder: Path, tmp_path: Path) -> None:
@@ -320,7 +320,8 @@ def test_refusals_from_a_private_error_estimate(folder: Path, tmp_path: Path) ->
     assert 0 < result.value.error_rate < 0.4
     assert 1 <= result.value.refusals < 300
     entries = Ledger.open(tmp_path / "ledger.sqlite").entries("clinic")
-    assert [entry.state for entry in entries] == [State.SPENT, State.SPENT]
+    assert [entry.state.used for entry in entries] == [True, True]
+    assert entries[1].published == f"error_rate {result.value.error_rate!r}"
     total = sum(entry.event.epsilon for entry in entries)  # type: ignore[union-attr]
     assert total == 10
     # What is published is what was done, not the plan for a single refusal.

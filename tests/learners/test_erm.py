@@ -87,7 +87,7 @@ def test_a_run_spends_exactly_its_event_and_publishes_public_facts(
         **PRIVATE,
     )
     entries = Ledger.open(own_ledger).entries()
-    assert [(e.state, e.event) for e in entries] == [(State.SPENT, event)]
+    assert [(e.state, e.event) for e in entries] == [(State.PUBLISHED, event)]
     statement = result.statement
     assert statement.epsilon is not None
     assert statement.epsilon <= budget[0] * (1 + 1e-12)
@@ -326,7 +326,7 @@ def test_a_run_that_could_not_publish_is_resumed_with_the_same_weights(
     result = daskrado.resume(entry.run)
     assert np.array_equal(result.model.weights, drawn[0])
     assert result.model.details["loss"] == "logistic"
-    assert [e.state for e in Ledger.open(own_ledger).entries()] == [State.SPENT]
+    assert [e.state for e in Ledger.open(own_ledger).entries()] == [State.PUBLISHED]
 
 
 @pytest.mark.cluster

@@ -1,9 +1,10 @@
-"""Account under every interleaving of reserve, spend, draw, keep, publish, failure, full disk, kill and resume.
+"""Account under every interleaving of reserve, count, draw, keep, publish, end, failure, full disk, kill and resume.
 
 The machine drives the real accounts, journals and an SQLite ledger. A process is an open account; killing it stops
 every later effect of it, at any step inside an operation, and releases its lock, as the system does for a dead one.
 Invariants carry the numbers of Account's docstring. What they are checked against is kept here: the noise that was
-really drawn, and what the ledger (read by plain SQL) and the folders held before.
+really drawn, and what the ledger (read by plain SQL) and the folders held before. At every step a copy of each
+journal is taken, and any copy may be put back at any time, also under a live process: the ledger is the truth.
 """
 
 from __future__ import annotations
@@ -94,9 +95,11 @@ class World:
         self.dead = False
         self.steps_left: int | None = None
         self.full: str | None = None
+        self.notice: Callable[[], None] = lambda: None  # called at every step
 
     def step(self) -> None:
         """A moment at which a process may be killed."""
+        self.notice()
         if self.steps_left is not None:
             self.steps_left -= 1
             self.dead = self.dead or self.steps_left < 0
@@ -157,6 +160,8 @@ class Run:
     grants: dict[str, int] = field(default_factory=dict)
     process: Process | None = None
     published: dict[str, bytes] | None = None
+    copies: list[dict[str, bytes] | None] = field(default_factory=list)  # of its journal; None where it has none
+    restored: bool = False
 
 
 def artefact(name: str) -> str:
@@ -178,14 +183,16 @@ class Accounts(RuleBasedStateMachine):
         self.place = Path(tempfile.mkdtemp(prefix="accounts", dir=memory))
         self.patch = pytest.MonkeyPatch()
         for owner, name in (
-            (Ledger, "reserve"), (Ledger, "spend"), (Ledger, "void"), (Journal, "_write"), (Journal, "begin"),
+            (Ledger, "reserve"), (Ledger, "count_draw"), (Ledger, "void"), (Journal, "_write"), (Journal, "begin"),
             (Journal, "keep"), (Journal, "secret"), (Journal, "forget"), (Journal, "remove_kept_folder"),
             (journal_module, "sync_folder"), (publish, "_swap"), (os, "fsync"), (Claim, "clear"),
+            (Ledger, "publish"),
         ):  # fmt: skip
             self.patch.setattr(owner, name, self.world.between_steps(owner, name))
         self.ledger = Ledger.open(self.place / "ledger.sqlite")
         self.reader = sqlite3.connect(self.place / "ledger.sqlite", isolation_level=None)
         self.folders = journal_folder(self.ledger)
+        self.world.notice = self.copy_journals
         self.before: dict[int, tuple[Any, ...]] = {}
         self.operations = {
             "release": self.release, "steps": self.step, "repeat": self.repeat, "rows": self.noise_on_rows,
@@ -216,9 +223,24 @@ class Accounts(RuleBasedStateMachine):
             if kind == "debit":
                 facts = json.loads(body)
                 found[entry] = (run, dataset, facts["whose"]["relation"], json.dumps(facts["event"]), "reserved")
-            else:
-                found[entry] = (*found[entry][:-1], {"spend": "spent", "void": "void"}[kind])
+            elif kind != "draw":
+                state = {"spend": "spent", "void": "void", "publish": "published"}[kind]
+                found[entry] = (*found[entry][:-1], state)
         return found
+
+    def counted(self, run: Run) -> set[str]:
+        """The draws of a run that the ledger counted; it counts none twice."""
+        rows = self.reader.execute("SELECT name FROM records WHERE kind = 'draw' AND run = ?", (run.name,)).fetchall()
+        assert len(rows) == len({*rows})
+        return {name for (name,) in rows}
+
+    def copy_journals(self) -> None:
+        """Note what a backup would find at this moment."""
+        for run in self.runs:
+            folder = self.folders / run.name
+            held = {path.name: path.read_bytes() for path in folder.glob("*")} if self.has_journal(run) else None
+            if run.copies[-1:] != [held]:
+                run.copies.append(held)
 
     def states(self, run: Run) -> list[str]:
         return [row[-1] for row in self.entries().values() if row[0] == run.name]
@@ -231,9 +253,7 @@ class Accounts(RuleBasedStateMachine):
 
     def lost(self, run: Run) -> bool:
         """Whether a draw may have been made and is not kept."""
-        entries = self.entries()
-        spent = {role for role, entry in run.grants.items() if entries[entry][-1] == "spent"}
-        return any(name.partition("#")[0] in spent for name in self.files(run, "drawing"))
+        return bool(self.counted(run) - self.files(run, "npz") - self.files(run, "key"))
 
     # How a process ends
 
@@ -377,19 +397,15 @@ class Accounts(RuleBasedStateMachine):
     def paid_noise(self, process: Process, name: str) -> Callable[[None], dict[str, np.ndarray]]:
         grant = process.grants["steps"]
 
-        def perturb(_: None) -> dict[str, np.ndarray]:
-            process.account.spend(grant)
-            return self.draw_noise(process.run, name, grant)
-
-        return perturb
+        return lambda _: self.draw_noise(process.run, name, grant)
 
     def noise_on_rows(self, process: Process, fault: Fault) -> None:
         """Noise that is a function of a kept key: it may be computed again, and is the same."""
         with self.working(process, fault):
             key = process.account.row_key("rows").key_bytes()
-            assert process.run.keys.setdefault("rows", key) == key
             assert (self.folders / process.run.name / "rows.key").stat().st_mode & 0o777 == 0o600
-            process.account.spend(process.grants["rows"])
+            process.account.count_repeatable("rows", process.grants["rows"], np.frombuffer(key, dtype=np.int64))
+            assert process.run.keys.setdefault("rows", key) == key  # what is released has one key
             assert self.entries()[process.grants["rows"].entry][-1] == "spent"
 
     def publish(self, process: Process, fault: Fault) -> None:
@@ -408,6 +424,7 @@ class Accounts(RuleBasedStateMachine):
             assert not there
             self.check_published(run)
             assert not (self.folders / run.name).exists()
+            assert set(self.states(run)) <= {"published", "void", "reserved"}  # nothing is drawn for it any more
             process.manager.__exit__(None, None, None)
             run.process = None
 
@@ -436,6 +453,29 @@ class Accounts(RuleBasedStateMachine):
             attempts[what]()
         assert before == (self.entries(), self.has_journal(run))
 
+    @precondition(lambda self: any(run.copies for run in self.runs))
+    @rule(index=st.integers(0, 3), which=st.integers(0, 60))
+    def put_a_copy_back(self, index: int, which: int) -> None:
+        """A journal as it was at any earlier step; the ledger stays. Under a live process its lock stays, too."""
+        kept = [run for run in self.runs if run.copies]
+        run = kept[index % len(kept)]
+        copy, folder = run.copies[which % len(run.copies)], self.folders / run.name
+        if run.process is not None and copy is None:
+            return
+        if run.process is None:
+            shutil.rmtree(folder, ignore_errors=True)
+        run.restored = True
+        if copy is None:
+            return
+        folder.mkdir(mode=0o700, exist_ok=True)
+        for path in folder.glob("*"):
+            if path.name not in (*copy, "lock"):
+                path.unlink()
+        for name, content in copy.items():
+            if name != "lock" or run.process is None:
+                (folder / name).write_bytes(content)
+                (folder / name).chmod(0o600)
+
     @precondition(lambda self: any(run.process is None for run in self.runs))
     @rule(index=st.integers(0, 3), fault=END, over=OVER, change=CHANGE, first=ORDER, work=WORK)
     def resume(self, index: int, fault: Fault, over: bool, change: str, first: Work, work: Work) -> None:
@@ -454,8 +494,9 @@ class Accounts(RuleBasedStateMachine):
         except DaskradoError as error:
             if expected is None or not isinstance(error, expected):
                 raise
-            kept = {entry: row for entry, row in before.items() if row[-1] != "reserved" or row[0] != run.name}
-            assert kept.items() <= self.entries().items()  # at most reservations of this run were voided
+            over = ["reserved"] + ["spent"] * ("published" in self.states(run))
+            kept = {entry: row for entry, row in before.items() if row[-1] not in over or row[0] != run.name}
+            assert kept.items() <= self.entries().items()  # at most reservations of this run were voided, or it ended
             if expected is LedgerError:  # 6: and all that was not drawn for is given back
                 assert "reserved" not in self.states(run)
             return
@@ -475,7 +516,7 @@ class Accounts(RuleBasedStateMachine):
 
     def resumable(self, run: Run) -> type[Exception] | None:
         """The error that refuses to resume a run; None where it can go on."""
-        if not self.has_journal(run) or set(self.states(run)) <= {"void"}:
+        if not self.has_journal(run) or set(self.states(run)) <= {"void"} or "published" in self.states(run):
             return UsageError
         return LedgerError if self.lost(run) else None
 
@@ -509,7 +550,8 @@ class Accounts(RuleBasedStateMachine):
         """A draw like no other; 1: paid for and marked before; 4: made once."""
         self.world.step()
         assert self.entries()[grant.entry][-1] == "spent"
-        assert name in self.files(run, "drawing")
+        assert name in self.counted(run)
+        assert name in self.files(run, "drawing") or run.restored
         assert name not in run.noise
         self.draws += 1
         run.noise[name] = {"drawn": np.array([self.draws, len(self.runs)], dtype=np.int64)}
@@ -559,12 +601,11 @@ class Accounts(RuleBasedStateMachine):
         self.a_charged_run_keeps_its_journal_until_it_is_published()
 
     def ledger_entries_only_go_forward(self) -> None:
-        """7: from reserved to spent or to void, once; nothing else of an entry changes, and none vanishes."""
-        now = self.entries()
+        """7: from reserved to spent and published, or to void, once; nothing else of an entry changes."""
+        now, later = self.entries(), {"reserved": {"spent", "published", "void"}, "spent": {"published"}}
         for entry, row in self.before.items():
             assert now[entry][:-1] == row[:-1]
-            assert now[entry][-1] == row[-1] or row[-1] == "reserved"
-        assert {row[-1] for entry, row in now.items() if entry not in self.before} <= {"reserved", "spent", "void"}
+            assert now[entry][-1] == row[-1] or now[entry][-1] in later.get(row[-1], ())
         self.before = now
 
     def each_role_is_charged_once(self) -> None:
@@ -581,7 +622,8 @@ class Accounts(RuleBasedStateMachine):
         entries = self.entries()
         for run in self.runs:
             for name in run.noise:
-                assert entries[run.grants[name.partition("#")[0]]][-1] == "spent"
+                assert entries[run.grants[name.partition("#")[0]]][-1] in ("spent", "published")
+                assert name in self.counted(run)
 
     def what_was_kept_is_what_was_drawn(self) -> None:
         """5: and nothing that was kept is gone before it is published."""
@@ -595,7 +637,7 @@ class Accounts(RuleBasedStateMachine):
         for run in self.runs:
             if run.output.exists():
                 self.check_published(run)
-            elif set(self.states(run)) - {"void"}:
+            elif set(self.states(run)) - {"void"} and not run.restored:
                 assert self.has_journal(run)
             secret = {*self.files(run, "key"), *self.files(run, "npz")}
             assert self.has_journal(run) or not secret  # nothing secret outlives its journal
@@ -655,7 +697,7 @@ def test_a_debit_that_follows_a_voided_one_is_made_once(machine: Accounts, step:
     assert sorted(machine.states(machine.runs[0])) == ["spent", "void"]
     machine.resume(0, Fault(), False, "", [("steps", Fault(kill=step))], [])
     machine.resume(0, Fault(), False, "", fine("release", "steps"), fine("release", "steps", "publish"))
-    assert sorted(machine.states(machine.runs[0])) == ["spent", "spent", "void"]
+    assert sorted(machine.states(machine.runs[0])) == ["published", "published", "void"]
     assert machine.runs[0].published is not None
 
 
@@ -668,9 +710,9 @@ def test_a_draw_that_is_cut_off_is_kept_or_lost_or_not_made(machine: Accounts, r
     if run.process is not None:  # it has fewer steps
         machine.kill_process(run.process)
     drawn, kept = role in {name.partition("#")[0] for name in run.noise}, machine.files(run, "npz")
+    spent_and_lost = machine.lost(run)
     machine.resume(0, Fault(), False, "", fine(role), fine(role, "publish"))
-    spent_and_lost = machine.files(run, "drawing") and "spent" in machine.states(run)
-    assert (run.published is None) == bool(spent_and_lost)
+    assert (run.published is None) == spent_and_lost
     assert not (drawn and not kept and run.published)
     assert len(machine.states(run)) == 1
     machine.check()

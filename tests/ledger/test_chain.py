@@ -35,14 +35,24 @@ def test_a_draw_is_counted_once_and_the_first_one_spends(ledger):
     grant = reserve(ledger)
     ledger.count_draw(grant, "step#00001")
     assert ledger.state(grant) is State.SPENT
-    ledger.count_draw(grant, 2)
-    for again in ("step#00001", 2, "2"):
+    ledger.count_draw(grant, "2")
+    for again in ("step#00001", "2"):
         with pytest.raises(LedgerError, match=r"draw .* of entry 1 .* was made before; noise is never drawn twice"):
             ledger.count_draw(grant, again)
-    assert ledger.draws(grant) == {"step#00001", "2"}
+    assert ledger.draws(grant.entry) == {"step#00001", "2"}
     assert ledger.entry(grant.entry).draws == 2
     with pytest.raises(LedgerError, match="already spent"):
         ledger.void(grant)
+
+
+def test_a_draw_that_is_a_function_of_a_key_may_be_repeated_and_no_other(ledger):
+    grant = reserve(ledger)
+    for _ in range(2):
+        ledger.count_draw(grant, "rows", "digest")
+    for other in ("", "another"):
+        with pytest.raises(LedgerError, match="noise is never drawn twice"):
+            ledger.count_draw(grant, "rows", other)
+    assert ledger.entry(grant.entry).draws == 1
 
 
 def test_a_draw_of_one_grant_says_nothing_of_another(ledger):

@@ -244,7 +244,7 @@ def test_a_journal_of_an_older_version_is_refused_with_what_to_do(tmp_path: Path
     for name in ("run", "queries.jsonl", "study"):
         with pytest.raises(LedgerError, match=older) as error:
             Journal.open(tmp_path / name, {})
-        assert "daskrado.journal/5" in one_line(error)
+        assert "daskrado.journal/6" in one_line(error)
     assert [path.name for path in (tmp_path / "study").iterdir()] == ["agreed.json"]
 
 
@@ -284,11 +284,22 @@ def test_an_account_without_a_journal_draws_once(ledger: Ledger) -> None:
     assert [entry.state for entry in ledger.entries()] == ["spent", "spent"]
 
 
-def test_what_was_drawn_without_paying_is_not_released(ledger: Ledger) -> None:
+def test_what_is_drawn_was_paid_and_counted_before(ledger: Ledger) -> None:
     account = Account("run", ledger)
     grant = account.reserve("release", "clinic", Relation.REPLACE_ONE, PureEvent(1), theorem="t")
-    with pytest.raises(LedgerError, match="release was drawn without spending its grant"):
-        account.draw("release", grant, lambda: None, lambda _: {"mean": np.ones(1)})
+    seen = []
+
+    def perturb(_: None) -> dict[str, np.ndarray]:
+        seen.append((ledger.state(grant), ledger.draws(grant.entry)))
+        return {"mean": np.ones(1)}
+
+    account.draw("release", grant, lambda: None, perturb)
+    assert seen == [("spent", {"release"})]
+    with pytest.raises(LedgerError, match="noise is never drawn twice for one grant"):
+        account.draw("release", grant, lambda: None, perturb)
+    with pytest.raises(LedgerError, match=r"draw release of entry 1 .* was made before"):
+        account.count(grant, "release")
+    assert len(seen) == 1
 
 
 def test_a_grant_that_was_spent_is_not_found_by_an_engine_that_has_no_answers(ledger: Ledger) -> None:

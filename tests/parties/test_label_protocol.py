@@ -101,7 +101,7 @@ def test_the_whole_exchange(world, tmp_path, noise, delta):
     assert {p.name for p in (tmp_path / "model").iterdir()} == {"model.json", "manifest.json", "report.html"}
     entries = provider.ledger.entries("labels")
     assert [(e.state, e.relation, e.run) for e in entries] == [
-        ("spent", "label_flip", json.loads(request)["body"]["request"])
+        ("published", "label_flip", json.loads(request)["body"]["request"])
     ]
     # the vector is the labels' mean operator plus noise of the size that it declares
     from daskrado.table.encoding import encode_table
@@ -166,7 +166,7 @@ def test_one_answer_when_many_ask_at_once(world, tmp_path):
     with ThreadPoolExecutor(4) as pool:
         answers = set(pool.map(lambda _: provider.answer(request, features), range(4)))
     assert len(answers) == 1
-    assert [entry.state for entry in provider.ledger.entries("labels")] == ["spent"]
+    assert [entry.state for entry in provider.ledger.entries("labels")] == ["published"]
 
 
 def test_over_budget_is_refused_and_costs_nothing(world, tmp_path):
@@ -180,7 +180,7 @@ def test_over_budget_is_refused_and_costs_nothing(world, tmp_path):
     provider.answer(request_of(world), features)
     with pytest.raises(BudgetError, match="does not cover"):
         provider.answer(request_of(world), features)
-    assert [entry.state for entry in provider.ledger.entries("labels")] == ["spent"]
+    assert [entry.state for entry in provider.ledger.entries("labels")] == ["published"]
 
 
 def test_unknown_signers_are_refused(world, tmp_path):
@@ -330,7 +330,7 @@ def test_labels_outside_the_domain_count_as_nothing(world, tmp_path):
     labels = write(pa.table({"patient_id": table.column("patient_id"), "readmitted": values}), tmp_path / "odd")
     provider = provider_of(world, tmp_path, labels=labels)
     assert "maybe" not in provider.answer(request_of(world), str(folder / "features"))
-    assert [entry.state for entry in provider.ledger.entries("labels")] == ["spent"]
+    assert [entry.state for entry in provider.ledger.entries("labels")] == ["published"]
 
 
 def test_a_request_is_checked_before_features_are_read(world, tmp_path):
@@ -420,7 +420,7 @@ def test_a_provider_killed_before_its_answer_is_out_gives_it_on_the_same_charge(
     cut_off(world, killed, provider, request, moment, drawn)
     assert [entry.state for entry in provider.ledger.entries("labels")] == [state]
     answer = json.loads(provider.answer(request, str(folder / "features")))["body"]
-    assert [entry.state for entry in provider.ledger.entries("labels")] == ["spent"]
+    assert [entry.state for entry in provider.ledger.entries("labels")] == ["published"]
     if state == "spent":
         step = Lattice(world[1].norm_bound, answer["lattice_bits"]).step
         assert np.allclose(np.array(answer["steps"]) * step, np.loadtxt(drawn), atol=step / 2)
@@ -466,7 +466,7 @@ def test_an_answer_that_was_cut_off_goes_on_under_its_own_terms_only(world, tmp_
     body = json.loads(provider.answer(request, features))["body"]
     assert (body["privacy"]["rows_per_unit"], body["noise"]["kind"]) == (1, "laplace")
     assert body["noise"]["scale"] == pytest.approx(2 * body["noise"]["l1"] / 1.0, rel=1e-9)  # 2 max|x|_1 / alpha
-    assert [entry.state for entry in provider.ledger.entries("labels")] == ["spent"]
+    assert [entry.state for entry in provider.ledger.entries("labels")] == ["published"]
 
 
 def test_a_request_id_is_answered_once_wherever_answers_are_kept(world, tmp_path):
@@ -480,7 +480,7 @@ def test_a_request_id_is_answered_once_wherever_answers_are_kept(world, tmp_path
         ) as told:
             other.answer(request, features)
         assert str(tmp_path / "elsewhere") in str(told.value)
-    assert [entry.state for entry in provider.ledger.entries("labels")] == ["spent"]
+    assert [entry.state for entry in provider.ledger.entries("labels")] == ["published"]
     assert provider.answer(request, features) == first
 
 
@@ -497,7 +497,7 @@ def test_two_folders_of_answers_at_once_give_one_answer(world, tmp_path):
     with ThreadPoolExecutor(2) as pool:
         told = list(pool.map(ask, ("one", "two")))
     assert sum("answered before" in text for text in told) == 1
-    assert [entry.state for entry in provider.ledger.entries("labels")] == ["spent"]
+    assert [entry.state for entry in provider.ledger.entries("labels")] == ["published"]
 
 
 def test_the_provider_says_which_column_is_the_label(world, tmp_path):
