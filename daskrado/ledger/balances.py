@@ -237,7 +237,7 @@ def write_debit(
         "seal": chain.seal(hidden, salt),
         "after": after(budgets),
     }
-    record = chain.append(rows, Kind.DEBIT, body, who=who, dataset=dataset, run=run, entry=entry, at=at)
+    record = chain.append(rows, Kind.DEBIT, body, who, dataset, run, entry, str(debit.whose.relation), at)
     if hidden is not None:
         rows.execute(
             "INSERT INTO lakes (record, dataset, fingerprint, salt) VALUES (?, ?, ?, ?)",

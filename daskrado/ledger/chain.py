@@ -62,7 +62,9 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One line of the chain. ``entry`` numbers debits; ``name`` is that of a draw; ``body`` is canonical JSON.
+    """One line of the chain. ``entry`` numbers debits; ``body`` is canonical JSON.
+
+    ``name`` is that of a draw, or the relation of a debit and of its void.
 
     ``fingerprint`` is no part of it: a debit's body holds a salted digest of it, which tells nobody anything.
     """

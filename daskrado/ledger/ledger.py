@@ -234,7 +234,8 @@ class Ledger(LedgerViews):
             raise self._over(grant, entry.state, f"become {state}")
         changed = self._freed(rows, grant) if state is State.VOID else []
         body = {**facts, "after": balances.after(changed)} if changed else facts
-        record = self._append(rows, _SETTLED[state], grant, body)
+        name = str(grant.relation) if state is State.VOID else ""
+        record = self._append(rows, _SETTLED[state], grant, body, name)
         balances.point(rows, changed, record)
         if state is State.SPENT and (public := TAKEN_AS_PUBLIC.get(grant.relation)) is not None:
             self._mark_once(rows, grant, public)

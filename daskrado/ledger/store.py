@@ -26,7 +26,7 @@ TABLES = (
     "CREATE TABLE notes (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
     "CREATE UNIQUE INDEX records_once ON records (entry, kind, name)",
     "CREATE INDEX records_of_run ON records (run)",
-    "CREATE INDEX records_of_dataset ON records (dataset, kind)",
+    "CREATE INDEX records_of_dataset ON records (dataset, kind, name)",
     "CREATE INDEX lakes_seen ON lakes (fingerprint)",
 )
 

@@ -32,7 +32,8 @@ def convert(rows: Rows) -> None:
             own = _WHO, row["dataset"], row["run"], row["id"]
             write_debit(rows, debit, row["fingerprint"], [], *own, at=row["reserved_at"])
             if row["state"] != "reserved":
-                chain.append(rows, _SETTLED[row["state"]], {}, *own, at=row["settled_at"])
+                name = row["relation"] if row["state"] == "void" else ""
+                chain.append(rows, _SETTLED[row["state"]], {}, *own, name, row["settled_at"])
         for row in list(rows.execute("SELECT * FROM limits ORDER BY id")):
             rule = filter_for(row["epsilon"], row["delta"])
             limited(rows, row["dataset"], whose(row["relation"]), rule, who=_WHO, at=row["set_at"])

@@ -10,7 +10,10 @@ import pytest
 from daskrado.errors import BudgetError, LedgerError
 from daskrado.ledger.chain import Head
 from daskrado.ledger.grants import grant_of
+from daskrado.ledger.history import check_all
 from daskrado.ledger.ledger import Ledger, Mark, State
+from daskrado.ledger.ledger_file import SqliteRows
+from daskrado.ledger.show import ledger_lines
 from daskrado.privacy.accountant import ApproximateEvent, GaussianEvent, PureEvent
 from daskrado.privacy.relations import Relation
 
@@ -160,6 +163,8 @@ def test_a_ledger_of_version_1_is_converted_and_nobody_gains_budget(tmp_path):
     with pytest.raises(BudgetError):
         reserve(ledger, "0.6")
     assert path.stat().st_mode & 0o777 == 0o600
+    assert ledger.relations("adult") == {AR: 2}
+    check_all(ledger)
     assert Ledger.open(path, create=False).entries() == ledger.entries()
 
 
@@ -224,3 +229,43 @@ def test_a_ledger_put_back_from_a_copy_is_noticed_by_whoever_noted_a_head(tmp_pa
     with pytest.raises(LedgerError, match="a copy was put back"):
         ledger.check_head(after)
     assert Head.read(str(after)) == after
+
+
+def test_costs_do_not_grow_with_the_history(tmp_path, monkeypatch):
+    """Rows that a debit, a draw, a void and a view read: as many after 80 entries more, of this data set and another."""
+    ledger = Ledger.open(tmp_path / "ledger.db")
+    for name in ("adult", "census"):
+        ledger.set_limit(name, None, 50, 0)
+    read, real = [], SqliteRows.execute
+
+    def counting(self, statement, values=()):
+        found = list(real(self, statement, values))
+        read.append(len(found))
+        return found
+
+    monkeypatch.setattr(SqliteRows, "execute", counting)
+
+    def work() -> list[int]:
+        costs = []
+        for call in (
+            lambda: ledger.count_draw(reserve(ledger, "0.001"), "release"),
+            lambda: ledger.void(reserve(ledger, "0.001")),
+            lambda: ledger.balances("adult"),
+            lambda: ledger.summary(),
+            lambda: list(ledger_lines(ledger)),
+        ):
+            read.clear()
+            call()
+            costs.append(sum(read))
+        return costs
+
+    fill(ledger, 12)  # more than are listed
+    few = work()
+    fill(ledger, 40)
+    assert work() == few
+
+
+def fill(ledger: Ledger, number: int) -> None:
+    for name in ("adult", "census"):
+        for turn in range(number):
+            ledger.spend(ledger.reserve(name, AR, PureEvent("0.001"), theorem="t", run=f"{name} {turn}"))
