@@ -34,6 +34,8 @@ def test_bench_collect_prints_one_json_object() -> None:
         "worker_peak_mb",
     }
     assert wanted <= set(figures)
+    assert set(figures["forms"]) == {"dictionary", "plain", "zstd", "float32"}
+    assert all(value > 0 for form in figures["forms"].values() for value in form.values())
     assert all(figures[name] > 0 for name in wanted)
     collect, scan, half = figures["collect_seconds"], figures["scan_seconds"], 0.5e-4  # both are rounded to 1e-4
     assert (

@@ -76,12 +76,14 @@ def _names(features: int) -> list[str]:
     return [f"x{i:03d}" for i in range(features)]
 
 
-def collect_figures(rows: int, features: int) -> dict[str, float | int]:
+def collect_figures(rows: int, features: int) -> dict[str, Any]:
     """Collect against a bare scan on the same two workers, against one worker, and against dense rados.
 
     What a bare scan gains from the second worker is told beside what collect gains: both read memory that the
-    processor's cores share.
+    processor's cores share. Lakes in other forms are measured in this process, see ``lake_forms``.
     """
+    from daskrado.cli.bench.lake_forms import form_figures
+
     with bench_lake(rows, features) as (path, domain):
         lake = open_lake(path, domain)
         lattice, statistic = Lattice(domain.norm_bound), HadamardRados(domain.width, RADOS)
@@ -102,6 +104,7 @@ def collect_figures(rows: int, features: int) -> dict[str, float | int]:
             "speedup_two_workers": _gain(collect_one, collect_two),
             "scan_speedup_two_workers": _gain(scan_one, scan_two),
             "worker_peak_mb": peak,
+            "forms": form_figures(path, domain, statistic),
         }
 
 

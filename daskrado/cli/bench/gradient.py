@@ -38,7 +38,7 @@ EPSILON, DELTA = 1.0, 1e-6
 _DENSE_ROWS = 4 * CHUNK_ROWS  # that are compared in both forms
 
 
-def gradient_figures(rows: int, columns: int) -> dict[str, float | int]:
+def gradient_figures(rows: int, columns: int, steps: int | None = None) -> dict[str, float | int]:
     """A pass against the same one on dense rows; a fit from Parquet against scikit-learn on sparse rows in memory."""
     try:
         from sklearn.linear_model import LogisticRegression
@@ -46,10 +46,10 @@ def gradient_figures(rows: int, columns: int) -> dict[str, float | int]:
         raise UsageError("bench gradient compares with scikit-learn: install scikit-learn") from error
     with _binned_lake(rows, columns) as (path, domain):
         lake = open_lake(path, domain)
-        learner, facts = PrivateGradient(), _facts(lake, domain)
-        _fit(lake, domain, learner, facts)  # what is compiled once per machine
+        learner, facts = PrivateGradient(steps=steps), _facts(lake, domain)
+        _fit(lake, domain, PrivateGradient(steps=1), facts)  # what is compiled once per machine
         seconds, ours = _timed(partial(_fit, lake, domain, learner, facts))
-        steps, peak = learner.schedule(facts).count, peak_memory_mb()
+        count, peak = learner.schedule(facts).count, peak_memory_mb()
         peer = LogisticRegression(C=1.0, fit_intercept=False, max_iter=1000)
         sklearn_seconds, theirs = _timed(partial(peer.fit, *_sparse(lake, domain)))
         dense = 8 * domain.width + 1
@@ -60,8 +60,9 @@ def gradient_figures(rows: int, columns: int) -> dict[str, float | int]:
             "pass_ratio_to_dense": round(_pass_ratio(lake, domain), 4),
             "bytes_per_row": (kept := row_bytes(domain, seeded=False, grouped=False)),
             "bytes_ratio_to_dense": round(kept / dense, 5),
-            "steps": steps,
-            "steps_per_second": round(steps / seconds, 1),
+            "steps": count,
+            "steps_per_second": round(count / seconds, 1),
+            "steps_per_cpu_second": round(count / ours, 1),
             "seconds": round(seconds, 3),
             "cpu_seconds": round(ours, 3),
             "peak_mb": round(peak, 1),

@@ -23,11 +23,19 @@ def collect(*, rows: Rows = 8_000_000, features: Count = 28, as_json: AsJson = F
 
 
 @command(bench)
-def gradient(*, rows: Rows = 1_000_000, columns: Count = 12, as_json: AsJson = False) -> Lines:
+def gradient(
+    *,
+    rows: Rows = 1_000_000,
+    columns: Count = 12,
+    steps: Annotated[
+        int | None, click.IntRange(1), "Of the fit; by default as many as the learner's rule takes."
+    ] = None,
+    as_json: AsJson = False,
+) -> Lines:
     """A pass of the noisy gradient against dense rows; a private fit from Parquet against scikit-learn in memory."""
     from daskrado.cli.bench.gradient import gradient_figures
 
-    return _shown(gradient_figures(rows, columns), as_json)
+    return _shown(gradient_figures(rows, columns, steps), as_json)
 
 
 @command(bench)
