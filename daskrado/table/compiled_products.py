@@ -11,7 +11,7 @@ import numba
 import numpy as np
 from numba import types
 
-from daskrado.table.compact import CODE8, CODE16, CODE32, TIMES
+from daskrado.table.compact import CODE8, CODE16, CODE32, NUMBER, TIMES
 from daskrado.table.inner_loops import Loop
 
 TILE = 2048  # rows that go through all columns before the next ones: they stay in the processor's cache
@@ -157,6 +157,50 @@ def _pairs(
                 out[at[a], at[b]] += value[a] * value[b]
 
 
+def _spread_codes(codes: Any, one: Any, factors: Any, out: Any) -> None:
+    for i in range(codes.size):
+        out[codes[i], i] = np.rint(one[i] * factors[i])
+
+
+def _spread_numbers(values: Any, factors: Any, out: Any) -> None:
+    for i in range(values.size):
+        out[i] = np.rint(values[i] * factors[i])
+
+
+def _spread_times(values: Any, one: Any, factors: Any, out: Any) -> None:
+    for i in range(values.size):
+        out[i] = np.rint(one[i] * factors[i]) * values[i]
+
+
+spread_codes, spread_numbers, spread_times = (
+    numba.jit(loop, nogil=True) for loop in (_spread_codes, _spread_numbers, _spread_times)
+)
+
+
+def _spread(
+    kinds: Any, firsts: Any, places: Any, one: Any, c8: Any, c16: Any, c32: Any, times: Any, numbers: Any,
+    factors: Any, start: int, out: Any,
+) -> None:  # fmt: skip
+    stop = start + out.shape[1]
+    worth, some = one[start:stop], factors[start:stop]
+    for column in range(kinds.size):
+        first, place = firsts[column], places[column]
+        last = firsts[column + 1] if column + 1 < kinds.size else out.shape[0]
+        part = out[first:last]
+        if kinds[column] == NUMBER:
+            spread_numbers(numbers[place, start:stop], some, part[0])
+        elif kinds[column] == TIMES:
+            spread_times(times[place, start:stop], worth, some, part[0])
+        else:
+            part[:] = 0.0
+            if kinds[column] == CODE8:
+                spread_codes(c8[place, start:stop], worth, some, part)
+            elif kinds[column] == CODE16:
+                spread_codes(c16[place, start:stop], worth, some, part)
+            else:
+                spread_codes(c32[place, start:stop], worth, some, part)
+
+
 def _read_only(item: Any, dimensions: int) -> Any:
     return types.Array(item, dimensions, "C", readonly=True)
 
@@ -173,5 +217,6 @@ PRODUCTS: dict[str, Loop] = {
     "dots": (_dots, types.void(*_BLOCK, _FLOATS, types.Array(types.float64, 1, "C"))),
     "sums": (_sums, types.void(*_BLOCK, _INTEGERS, _TABLE)),
     "scatter": (_scatter, types.void(*_BLOCK, _INTEGERS, _INTEGERS, _TABLE)),
+    "spread": (_spread, types.void(*_BLOCK, _FLOATS, types.int64, types.Array(types.float64, 2, "C"))),
     "pairs": (_pairs, types.void(*_BLOCK, _FLOATS, _TABLE)),
 }

@@ -21,7 +21,7 @@ Features = Dense | Compact
 Integers = NDArray[np.int64]
 
 _ROW_BITS = 27  # of a coordinate on the lattice, with room for noise on it
-_DENSE_CELLS = 1 << 20  # cells of dense rows that are made at once
+_TILE_CELLS = 1 << 16  # cells of dense rows that are made at once: they stay in the processor's cache
 _SPARSE = 3  # features for each column from which on pairs of columns are fewer products than BLAS needs
 
 
@@ -120,16 +120,25 @@ def outer(x: Features, factors: Dense | None = None) -> Integers:
         loop(*_arrays(x), np.ones(len(x)) if factors is None else np.ascontiguousarray(factors), out)
         out += np.triu(out, 1).T
         return out
-    for start in range(0, len(x), step := max(1, _DENSE_CELLS // width)):
-        piece = dense(take(x, slice(start, start + step)))
-        if factors is not None:
-            piece = np.rint(piece * factors[start : start + step, None])
-        largest = float(np.abs(piece).max(initial=1.0))
+    for start in range(0, len(x), step := max(1, _TILE_CELLS // width)):
+        tile = _tile(x, factors, start, min(start + step, len(x)))
+        largest = max(1.0, float(tile.max(initial=1.0)), -float(tile.min(initial=-1.0)))
         chunk = max(1, int(2.0**53 // (largest * largest)))
-        for first in range(0, len(piece), chunk):
-            some = piece[first : first + chunk]
-            out += (some.T @ some).astype(np.int64)
+        for first in range(0, tile.shape[1], chunk):
+            some = tile[:, first : first + chunk]
+            out += (some @ some.T).astype(np.int64)
     return out
+
+
+def _tile(x: Features, factors: Dense | None, start: int, stop: int) -> Dense:
+    """Some rows times their factors, rounded to whole numbers, as (features, rows)."""
+    if isinstance(x, Compact) and (loop := loops.compiled("spread")) is not None:
+        out = np.empty((x.layout.width, stop - start))
+        scale = np.ones(len(x)) if factors is None else np.ascontiguousarray(factors)
+        loop(*_arrays(x), scale, start, out)
+        return out
+    rows = dense(take(x, slice(start, stop)))
+    return np.ascontiguousarray(rows.T if factors is None else np.rint(rows * factors[start:stop, None]).T)
 
 
 def norms(x: Features) -> tuple[Integers, Integers]:
