@@ -81,6 +81,7 @@ class Postgres:
 
     def prepare(self, *, create: bool) -> None:
         """Check that the database holds a ledger; make an empty one if it holds none and ``create`` allows."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         with self._connected() as connection:
             if self._holds(connection):
                 return
@@ -93,7 +94,6 @@ class Postgres:
                     connection.execute(statement.encode())
                 self.fill(PostgresRows(self.address, connection))
             connection.commit()
-        self.path.parent.mkdir(parents=True, exist_ok=True)
 
     @staticmethod
     def _holds(connection: psycopg.Connection[Any]) -> bool:

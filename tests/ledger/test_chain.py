@@ -232,7 +232,7 @@ def test_a_ledger_put_back_from_a_copy_is_noticed_by_whoever_noted_a_head(tmp_pa
 
 
 def test_costs_do_not_grow_with_the_history(tmp_path, monkeypatch):
-    """Rows that a debit, a draw, a void and a view read: as many after 80 entries more, of this data set and another."""
+    """Rows that a debit, a draw, a void and a view read: as many after 80 entries more, of any data set."""
     ledger = Ledger.open(tmp_path / "ledger.db")
     for name in ("adult", "census"):
         ledger.set_limit(name, None, 50, 0)

@@ -102,6 +102,10 @@ sys.stdin.readline()
     reserve(ledger)
 
 
+def test_a_ledger_is_its_owners_alone(ledger):
+    assert ledger.path.stat().st_mode & 0o777 == 0o600
+
+
 # Files that are no ledgers
 
 
