@@ -27,7 +27,6 @@ from daskrado.privacy.release import Release, release_without_privacy
 from daskrado.privacy.statement import PrivacyStatement
 from daskrado.registry import one_of
 from daskrado.statistics.base import Headline, Statistic, Summary
-from daskrado.statistics.slopes import SECRET_ROW_BITS
 from daskrado.table.lattice import MOST_ROWS, Lattice
 
 
@@ -157,8 +156,7 @@ class LearnJob(PrivateJob):
     def _default_bits(self) -> int:
         """The grid where none is given: coarser where sums must have room for any secret number of rows."""
         if isinstance(self.learner, IterativeLearner):
-            bits = self.learner.default_bits
-            return bits if self.rows_public else min(bits, SECRET_ROW_BITS)
+            return self.learner.default_bits if self.rows_public else self.learner.secret_bits
         assert self.chosen_statistic is not None
         return self.chosen_statistic.default_bits if self.rows_public else self.chosen_statistic.bits_for(MOST_ROWS)
 

@@ -19,7 +19,7 @@ from daskrado.privacy.relations import Relation
 class PublicFacts:
     """What a learner may know before it reads a row. ``rows`` is public, or a public stand-in under add/remove.
 
-    ``lattice_bits`` is the grid on which rows will be summed.
+    ``lattice_bits`` is the grid on which rows will be summed; None leaves it to a public rule.
     """
 
     rows: int
@@ -29,7 +29,7 @@ class PublicFacts:
     epsilon: float
     delta: float = 0.0
     rows_per_unit: int = 1
-    lattice_bits: int = 20
+    lattice_bits: int | None = None
 
 
 def reach(loss: Loss, facts: PublicFacts) -> float:

@@ -75,6 +75,7 @@ def test_a_plan_refuses_the_fine_lattice_that_a_run_would(own_ledger: Any) -> No
         PrivateGradient().guarantee(replace(SCARCE, rows=10**8, epsilon=1.0))
     secret = {"protect": {"relation": "add_remove", "unit": "one record"}}
     assert planned({"kind": "gradient"}, **secret).lattice.bits == 12
+    assert planned({"kind": "output_perturbation"}, **secret).lattice.bits == OutputPerturbation.default_bits
     with pytest.raises(UsageError, match="lattice_bits must be at most 14 for gradients under a relation"):
         planned({"kind": "gradient"}, lattice_bits=15, **secret)
     assert not own_ledger.exists() or not Ledger.open(own_ledger).entries()

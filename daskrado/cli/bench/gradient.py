@@ -105,7 +105,7 @@ def _facts(lake: Lake, domain: Domain) -> PublicFacts:
 
 def _fit(lake: Lake, domain: Domain, learner: PrivateGradient, facts: PublicFacts) -> Any:
     """All steps of the learner in this process, reading included."""
-    with open_passes(lake, domain, Lattice(domain.norm_bound, facts.lattice_bits)) as passes:
+    with open_passes(lake, domain, Lattice(domain.norm_bound, learner.default_bits)) as passes:
         return learner.learn(Session(passes, lambda: None), facts).weights
 
 

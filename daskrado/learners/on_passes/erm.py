@@ -54,6 +54,7 @@ class Erm(LossLearner):
 
     name: ClassVar[str] = "erm"
     default_bits: ClassVar[int] = FINE_BITS
+    secret_bits: ClassVar[int] = FINE_BITS
     private: ClassVar[bool] = False
 
     def guarantee(self, facts: PublicFacts) -> Guarantee:
@@ -119,6 +120,7 @@ class OutputPerturbation(LossLearner):
 
     name: ClassVar[str] = "output_perturbation"
     default_bits: ClassVar[int] = FINE_BITS
+    secret_bits: ClassVar[int] = FINE_BITS
     tunable: ClassVar[bool] = True
 
     def ridge(self, facts: PublicFacts) -> float:
@@ -207,6 +209,7 @@ class ObjectivePerturbation(LossLearner):
 
     name: ClassVar[str] = "objective_perturbation"
     default_bits: ClassVar[int] = FINE_BITS
+    secret_bits: ClassVar[int] = FINE_BITS
     tunable: ClassVar[bool] = True
 
     def calibrated(self, facts: PublicFacts) -> tuple[float, ObjectiveNoise]:

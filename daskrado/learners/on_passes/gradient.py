@@ -208,7 +208,8 @@ class PrivateGradient(LossLearner):
 
 
 def _lattice(facts: PublicFacts) -> Lattice:
-    return Lattice(facts.norm_bound, facts.lattice_bits)
+    rule = PrivateGradient.default_bits if facts.relation.rows_public else PrivateGradient.secret_bits
+    return Lattice(facts.norm_bound, facts.lattice_bits or rule)
 
 
 def _slope_bits(facts: PublicFacts) -> int:

@@ -22,6 +22,7 @@ from daskrado.privacy.perturbation import PublicFacts
 from daskrado.privacy.relations import Relation
 from daskrado.registry import one_of
 from daskrado.statistics.base import Statistic
+from daskrado.statistics.slopes import SECRET_ROW_BITS
 
 if TYPE_CHECKING:
     from daskrado.lake.collect import Progress
@@ -99,13 +100,14 @@ class IterativeLearner(Learner):
     """A learner that collects more than once.
 
     ``seeded``: it deals rows out by their seeds. ``private``: it draws noise. ``tunable``: a grid may hold it.
-    ``default_bits``: of the grid on which it sees rows.
+    ``default_bits``: of the grid on which it sees rows; ``secret_bits``: where their number is secret.
     """
 
     seeded: ClassVar[bool] = False
     private: ClassVar[bool] = True
     tunable: ClassVar[bool] = False
     default_bits: ClassVar[int] = Statistic.default_bits
+    secret_bits: ClassVar[int] = SECRET_ROW_BITS
 
     @abstractmethod
     def guarantee(self, facts: PublicFacts) -> Guarantee:
