@@ -15,7 +15,7 @@ from daskrado.errors import DataError, UsageError
 from daskrado.lake.fingerprint import ColumnFacts, fingerprint
 from daskrado.lake.scan import Lake
 from daskrado.table.arrow_arrays import as_table, plain
-from daskrado.table.domain import Domain
+from daskrado.table.domain import BooleanColumn, CategoricalColumn, Domain
 from daskrado.table.encoding import needed_columns, type_problem
 
 if TYPE_CHECKING:
@@ -48,10 +48,10 @@ def open_frame(
     import pandas as pd
 
     columns = needed_columns(domain, label=label, ids=ids)
-    table = as_table(source)
+    table, declared = as_table(source), None if strict else domain
     if table is not None or isinstance(source, pd.DataFrame):
         _check_columns(source.columns if table is None else pd.Index(table.column_names), columns)
-        table = to_arrow(source, columns) if table is None else table
+        table = to_arrow(source, columns, declared) if table is None else table
         facts = [_facts(table)]
         slices = [table.slice(at, _SLICE_ROWS) for at in range(0, table.num_rows, _SLICE_ROWS)]
         parts = [FramePartition(f"slice {i}", part, part.num_rows, f"slice-{i}") for i, part in enumerate(slices)]
@@ -60,7 +60,7 @@ def open_frame(
         import dask
 
         _check_columns(source.columns, columns)
-        convert = dask.delayed(partial(to_arrow, need=columns))
+        convert = dask.delayed(partial(to_arrow, need=columns, domain=declared))
         tables = [convert(part) for part in source.to_delayed()]
         described = dask.compute(*[dask.delayed(_describe)(table) for table in tables])
         facts = [d[1] for d in described]
@@ -92,19 +92,45 @@ def open_frame(
     return Lake(tuple(parts), rows, size, fingerprint(rows, facts), schemas[0])
 
 
-def to_arrow(frame: pd.DataFrame, need: Sequence[str]) -> pa.Table:
+def to_arrow(frame: pd.DataFrame, need: Sequence[str], domain: Domain | None = None) -> pa.Table:
     """A pandas frame as an Arrow table; as everywhere in pandas, NaN stands for a missing value.
 
-    A column that is not needed and has no one type is left out. Arrow's own words are not: they may quote a cell.
+    A column that is not needed and has no one type is left out; a needed one is refused, or read as the ``domain``
+    declares it: pandas finds types in values, and one odd value must not change, or refuse, all others. Arrow's own
+    words are never passed on: they may quote a cell.
     """
     arrays = {}
     for name in map(str, frame.columns):
+        column = frame[name] if name in frame.columns else None
+        if domain is not None and column is not None and name == domain.id and column.dtype.kind == "f":
+            column = _declared(domain, name, column)  # whole numbers, but for a null among them
         try:
-            arrays[name] = pa.Array.from_pandas(frame[name])
-        except (pa.ArrowException, OverflowError, KeyError):
-            if name in need:
+            arrays[name] = pa.Array.from_pandas(column)
+        except (pa.ArrowException, OverflowError, KeyError, TypeError):
+            if name in need and domain is None:
                 raise DataError(f"DataFrame: column {name!r} holds values of several types") from None
+            if name in need and domain is not None:
+                arrays[name] = pa.Array.from_pandas(_declared(domain, name, column))
     return pa.table(arrays)
+
+
+def _declared(domain: Domain, name: str, column: Any) -> Any:
+    """The values of a column of no one type that are of its declared one, the others as nulls; texts as they read."""
+    import pandas as pd
+
+    example: Any = domain.label.positive
+    if name in domain.columns:
+        spec = domain.columns[name]
+        example = spec.values[0] if isinstance(spec, CategoricalColumn) else isinstance(spec, BooleanColumn) or 0.0
+    if name == domain.id:
+        numbers = pd.to_numeric(column, errors="coerce")
+        whole = numbers.notna().sum() == column.notna().sum() and bool((numbers.dropna() % 1 == 0).all())
+        return numbers.astype("Int64") if whole else column.map(str, na_action="ignore")
+    if isinstance(example, str):
+        return column.map(str, na_action="ignore")
+    if isinstance(example, bool):
+        return column.map(lambda value: value if isinstance(value, bool) else None).astype("boolean")
+    return pd.to_numeric(column, errors="coerce")
 
 
 def _check_columns(have: Any, need: Sequence[str]) -> None:

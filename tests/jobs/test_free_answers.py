@@ -56,7 +56,7 @@ def test_a_patient_is_not_found_by_bisection_of_domains(ward: str, tmp_path: Pat
     for step in range(6):
         half = left[: len(left) // 2]
         seen = outcome(rows, [WARDS[0], *(w for w in half if w != WARDS[0])], tmp_path / f"{step}.sqlite")
-        assert seen == ("done", ["spent"])  # whichever half the patient is in
+        assert seen == ("done", ["published"])  # whichever half the patient is in
         left = half if ward in half else left[len(left) // 2 :]
 
 
@@ -97,7 +97,7 @@ def test_a_private_lake_is_not_taken_for_a_public_one(clinic: Clinic, tmp_path: 
     with pytest.raises(UsageError, match=r"learner.public_lake: these rows are private, as data set 'a'"):
         tuned("b", other, path)
     states = [(entry.dataset, str(entry.state)) for entry in Ledger.open(own_ledger).entries()]
-    assert states == [("a", "spent")]
+    assert states == [("a", "published")]
 
 
 @pytest.mark.parametrize("learner", [None, {"kind": "output_perturbation"}])
@@ -114,3 +114,38 @@ def test_no_seconds_leave_a_private_run(
     assert '"seconds"' not in (tmp_path / "o" / "manifest.json").read_text()
     assert "seconds" not in (tmp_path / "o" / "report.html").read_text()
     assert not any(line.rstrip().endswith(" s") or " s;" in line for line in result.lines)
+
+
+@pytest.mark.parametrize(
+    ("column", "odd"),
+    [
+        ("age", "sixty"),
+        ("ward", 7),
+        ("ward", None),
+        ("sick", "perhaps"),
+        ("smoker", "x"),
+        ("who", None),
+        ("who", "p-9"),
+    ],
+)
+def test_one_odd_value_does_not_change_the_type_of_a_frame(column: str, odd: Any, own_ledger: Path) -> None:
+    """pandas finds types in values: one of another type turned a column to objects, or whole numbers to floats."""
+    rows = patients(WARDS[0]).assign(smoker=True, who=range(40))
+    spec = domain(WARDS[:2]) | {"id": "who"}
+    spec["columns"]["smoker"] = {"kind": "boolean"}
+    statistic = {"kind": "hadamard_rados", "count": 16}
+    keys = {
+        "dataset": "d",
+        "statistic": statistic,
+        "learner": "rado_moments",
+        "epsilon": 1.0,
+        "delta": 1e-6,
+        **PRIVATE,
+    }
+    values = [*rows[column].tolist()[:-1], odd]
+    rows[column] = pd.Series(values)
+    daskrado.fit(rows, spec, **keys)
+    assert [str(entry.state) for entry in Ledger.open(own_ledger).entries("d")] == ["published"]
+    if odd is not None and column != "who":  # moments need no id
+        with pytest.raises(DaskradoError):
+            daskrado.fit(rows, spec, dataset="d", private=False)

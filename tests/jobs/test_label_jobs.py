@@ -315,7 +315,7 @@ def test_the_spherical_law_says_how_it_is_drawn(lake):
     path, domain, _ = lake
     for noise, said in (("l2_gamma", True), ("laplace", False)):
         told = "\n".join(plan_lines(labels_job(str(path), domain, noise=noise), None))
-        assert ("double precision" in told) is said
+        assert ("uniform numbers of 128 bits" in told) is said
 
 
 @pytest.mark.slow

@@ -385,7 +385,7 @@ def test_frames_show_nothing_and_mixed_columns_are_named(tmp_path: Path) -> None
     assert open_lake(odd, DOMAIN).rows == 5  # the odd column is not needed
     assert "SECRET" not in repr(open_lake(odd, DOMAIN).partitions[0])
     with pytest.raises(DataError, match="column 'site' holds values of several types") as caught:
-        open_lake(odd.assign(site=[1, "SECRET", 2.5, None, "x"]), DOMAIN)
+        open_lake(odd.assign(site=[1, "SECRET", 2.5, None, "x"]), DOMAIN, strict=True)
     assert "SECRET" not in str(caught.value)
     twice = pd.concat([frame(3), frame(3)[["a"]]], axis=1)
     with pytest.raises(DataError, match="column 'a' is there twice"):
