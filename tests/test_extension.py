@@ -78,7 +78,7 @@ def test_a_statistic_a_mechanism_and_a_learner_of_ones_own(python: Shell, clinic
     job = written(tmp_path, path, learner={"kind": "sides", "shrink": 0.25}, mechanism="leaky_laplace")
     planned = python("-m", "daskrado", "plan", str(job))
     assert "statistic   side_sums" in planned.stdout, planned.stderr
-    assert "cost        epsilon 2, delta 0.000001" in planned.stdout
+    assert "this run: epsilon 2 at delta 1e-6 = " in planned.stdout
     done = python("-m", "daskrado", "run", str(job))
     assert done.returncode == 0, done.stderr
     assert "sides: " in done.stdout
@@ -117,7 +117,7 @@ def test_a_kind_of_job_of_ones_own(python: Shell, clinic: Clinic, tmp_path: Path
     job = written(tmp_path, clinic(3000, 3)[0], kind="row_count", budget={"epsilon": 2.0})
     planned = python("-m", "daskrado", "plan", str(job))
     assert "counts      the rows of the lake" in planned.stdout, planned.stderr
-    assert "cost        epsilon 2" in planned.stdout
+    assert "this run: epsilon 2 = " in planned.stdout
     done = python("-m", "daskrado", "run", str(job))
     assert done.returncode == 0, done.stderr
     manifest = published(tmp_path)

@@ -22,6 +22,7 @@ from daskrado.lake.collect import Progress
 from daskrado.lake.scan import Lake, open_lake
 from daskrado.lake.snapshots import table_address, table_keys
 from daskrado.ledger.account import Account
+from daskrado.ledger.charging import mark_unprotected
 from daskrado.ledger.config import LedgerConfig
 from daskrado.ledger.opening import open_account
 from daskrado.privacy.protect import Budget, NotPrivate, Privacy, Private, Protect, check_protected_feature
@@ -253,6 +254,8 @@ def opened(
         account=account,
     ) as paying:
         run = Run(job, charges, paying, progress)
+        if not (charges or job.protects or job.protected_elsewhere):
+            paying.notes += mark_unprotected(ledger, job.ledger, job.dataset, paying.run)
         paying.notes += job._notes
         with contextlib.closing(run):
             run.check_public_lakes()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from daskrado.jobs.manifest import manifest_of, plain_json
 from daskrado.jobs.outcome import Outcome, Result, check_claim
 from daskrado.jobs.report import page_of
+from daskrado.ledger.charging import mark_public
 from daskrado.ledger.words import run_line
 from daskrado.models.linear import LinearModel
 from daskrado.table.yaml_file import write_text
@@ -44,6 +45,8 @@ def publish(run: Run, outcome: Outcome, *, write: bool) -> Result:
     )
     names = _write(run, outcome, result) if write else []
     notes = (*run.account.notes, *outcome.notes)
+    for grant in run.grants.values():
+        mark_public(run.account.ledger, grant.dataset, grant.relation, result.run)
     paid = [run_line(run.asked, prices)] if prices else []
     lines = [result.statement.sentence(), *outcome.lines, *paid, *notes]
     if outcome.model is not None:

@@ -54,4 +54,3 @@ def _charge_lines(charge: Charge, *, several: bool) -> Iterator[str]:
         yield f"charge      {charge.role.replace('~', ' ')}"
     yield f"guarantee   {charge.statement.sentence()}"
     yield f"mechanism   {charge.statement.theorem}"
-    yield f"cost        {charge.event}"

@@ -53,8 +53,8 @@ class Budget:
         if steps(replace(debit.whose, **_A_ROW), replace(limit, **_A_ROW)) is None:
             return None
         raise BudgetError(
-            f"data set {balance.dataset!r}: {debit.event} under {debit.whose} proves nothing about the limit under "
-            f"{limit}; nothing was debited"
+            f"data set {balance.dataset!r}: a charge under {debit.whose} proves nothing about the limit under "
+            f"{limit}, unless it names an enforced bound on the rows that one owns; nothing was debited"
         )
 
     def plus(self, cost: Cost) -> Budget:

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 
-from daskrado.errors import BudgetError
+from daskrado.errors import BudgetError, LedgerError
 from daskrado.ledger.balances import Budget, price_of
 from daskrado.ledger.config import LedgerConfig, default_ledger
 from daskrado.ledger.entries import following_limits
 from daskrado.ledger.ledger import Ledger
-from daskrado.ledger.records import Balance, Debit
+from daskrado.ledger.records import Balance, Debit, Mark
 from daskrado.ledger.words import Price, amount
 from daskrado.privacy.events import MAX_EPSILON, Amount, Event, exact
 from daskrado.privacy.filter import Cost, filter_for
@@ -69,6 +69,33 @@ def planned_prices(
     limits = following_limits(debits[0].whose.relation, filter_for(first.epsilon, first.delta))
     budgets = [Budget("", 0, Balance(dataset, kind, "", rule, Cost(), 0)) for kind, rule in limits]
     return price_of(budgets, debits), f"none set yet; this run would set {amount(first.epsilon, first.delta)}"
+
+
+PUBLIC: dict[Relation, tuple[Mark, ...]] = {
+    Relation.ADD_REMOVE: (),
+    Relation.REPLACE_ONE: (Mark.COUNTS,),
+    Relation.LABEL_FLIP: (Mark.FEATURES, Mark.COUNTS),
+    Relation.FEATURE_FLIP: (Mark.FEATURES, Mark.COUNTS),
+}
+"""What a release takes as exact and public under each relation, so that limits under wider ones say less."""
+
+
+def mark_public(ledger: Ledger, dataset: str, relation: Relation, run: str) -> None:
+    """Mark a data set, once, with what releases under a relation take as public."""
+    known = {marked.mark for marked in ledger.marks(dataset)}
+    for mark in PUBLIC[relation]:
+        if mark not in known:
+            ledger.mark(dataset, mark, run=run)
+
+
+def mark_unprotected(path: str | Path | None, config: LedgerConfig, dataset: str, run: str) -> tuple[str, ...]:
+    """Record a run without privacy; returns a note where the ledger is out of reach, which stops no such run."""
+    try:
+        with opened_ledger(path, config) as ledger:
+            ledger.mark(dataset, Mark.NOT_PRIVATE, run=run)
+    except (LedgerError, OSError) as error:
+        return (f"this run without privacy could not be recorded: {error}",)
+    return ()
 
 
 class Clock:

@@ -20,6 +20,7 @@ from daskrado.learners.base import ReleaseLearner
 from daskrado.ledger.account import Account
 from daskrado.ledger.charging import least_limit, opened_ledger
 from daskrado.ledger.opening import named_account
+from daskrado.ledger.words import amount
 from daskrado.models.linear import LinearModel
 from daskrado.parties.bundles import Tally, sort_bundles
 from daskrado.parties.keys import PrivateKeys, PublicKeys
@@ -250,7 +251,8 @@ def status_lines(folder: str | Path) -> Iterator[str]:
     yield f"guarantee   {plan.statement.sentence()}"
     yield f"noise       {terms.noise_in_words}"
     if plan.mechanism is not None:
-        yield f"price       {plan.mechanism.event} for every site, {'once' if plan.shares is None else 'each round'}"
+        price = amount(plan.statement.epsilon or 0, plan.statement.delta or 0)
+        yield f"price       {price} for every site, {'once' if plan.shares is None else 'each round'}"
     yield f"minimum     {latest.minimum} sites"
     for number in range(1, latest.number + 1):
         round_ = latest if number == latest.number else where.round(number)

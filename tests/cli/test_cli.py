@@ -118,7 +118,7 @@ def test_a_first_session(shell: Shell, own_ledger: Path) -> None:
     assert shell.out.splitlines()[1].startswith("SELECT ")
     assert shell("ledger", "show") == 0
     assert "clinic (5, 1e-5) under add_remove for one row: " in shell.out
-    assert "1 spent" in shell.out
+    assert "1 published" in shell.out
     assert shell("ledger", "show", "--json") == 0
     assert json.loads(shell.out)["entries"][0]["state"] == "published"
 

@@ -651,7 +651,7 @@ def test_the_command_line_runs_a_study(
         ]
         code, out, err = shell("site", "contribute", "box", *words)
         assert code == 0, err
-        assert "charged to clinic: mu" in out
+        assert "charged to clinic: epsilon " in out
         code, out, _ = shell("study", "status", "box")
         assert out.count("contributed") == i + 1
     code, out, err = shell("study", "combine", "box", "--keys", "boss", "--output", "out")

@@ -59,7 +59,10 @@ def contribute(
     how = "the stored bundle was sent again; nothing was charged" if done.again else "a masked bundle was sent"
     yield f"study {done.round.study}, round {done.round.number}, site {site}: {how}"
     if done.charged and done.plan.mechanism is not None:
-        yield f"charged to {dataset}: {done.plan.mechanism.event}"
+        from daskrado.ledger.words import amount
+
+        claim = done.plan.statement
+        yield f"charged to {dataset}: {amount(claim.epsilon or 0, claim.delta or 0)}"
     yield done.plan.statement.sentence()
     if roster is None:
         mark = done.round.roster_fingerprint

@@ -1,0 +1,180 @@
+"""One currency: a plan, a run, a report, the ledger and its refusals say the same shares in the same words."""
+
+from __future__ import annotations
+
+import json
+import re
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import daskrado
+from daskrado.cli.main import cli
+from daskrado.errors import BudgetError
+from daskrado.jobs.base import Job
+from daskrado.jobs.load import load_job
+from daskrado.jobs.show import plan_lines
+from daskrado.ledger.entries import following_limits
+from daskrado.ledger.ledger import Ledger, Mark
+from daskrado.ledger.records import Balance
+from daskrado.ledger.show import ledger_lines
+from daskrado.ledger.words import Price, percent, refusal, run_line
+from daskrado.privacy.accountant import GaussianEvent, PureEvent, gaussian_mu
+from daskrado.privacy.filter import Cost, GaussianFilter, PureSums, filter_for, following
+from daskrado.privacy.groups import Whose
+from daskrado.privacy.relations import Relation
+
+ROW = Whose(Relation.ADD_REMOVE)
+OLD_WORDS = re.compile(r"\bmu \d|of \d+ spent|for one (more )?pure")
+
+
+def job(clinic: Any, relation: str = "add_remove", **keys: Any) -> Job:
+    path, domain = clinic(2000, 2)
+    content = {
+        "dataset": "clinic",
+        "lake": str(path),
+        "domain": domain,
+        "output": "unused",
+        "protect": {"relation": relation, "unit": "one patient"},
+        "budget": {"epsilon": 1.0, "delta": 1e-6},
+        "ledger": {"first_limit": {"epsilon": 10, "delta": 1e-5}},
+    }
+    return load_job(content | keys)
+
+
+def test_the_sentence_of_the_issue() -> None:
+    rule = filter_for(10, 1e-5)
+    cost = rule.cost(GaussianEvent(gaussian_mu(1, 1e-6)))
+    line = run_line("epsilon 1 at delta 1e-6", [Price(Balance("clinic", ROW, "", rule, cost, 1), cost)])
+    assert line == (
+        "this run: epsilon 1 at delta 1e-6 = 1.4 % of the budget of clinic (10, 1e-5); "
+        "98.6 % left, 69 more runs like this"
+    )
+
+
+def test_a_refusal_says_what_would_fit_and_that_fits() -> None:
+    rule = filter_for(10, 0)
+    total, asked = rule.cost(PureEvent(9.7)), rule.cost(PureEvent(0.5))
+    said = refusal(Balance("clinic", ROW, "", rule, total, 1), asked)
+    assert said == (
+        "the budget of clinic (10, 0) does not cover this: asked for 5 %, 3 % is left: epsilon 0.3 would fit; "
+        "nothing was debited"
+    )
+    assert rule.fits(total, rule.cost(PureEvent(0.3)))
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5])
+def test_what_would_fit_counts_the_steps(steps: int) -> None:
+    for rule, delta in ((filter_for(10, 0), 0), (filter_for(10, 1e-5), 0), (filter_for(10, 1e-5), 1e-6)):
+        largest = rule.largest_epsilon(Cost(), delta, steps)
+        mu = gaussian_mu(largest, delta) if delta else 0
+        event = GaussianEvent(steps * mu) if delta else PureEvent(steps * Fraction(str(largest)))
+        assert rule.fits(Cost(), rule.cost(event))
+
+
+def test_shares_look_like_nothing_or_all_only_where_they_are() -> None:
+    assert percent(Fraction(1, 10**9)) not in ("0 %", "0.0 %")
+    assert percent(1 - Fraction(1, 10**9)) != "100 %"
+    assert (percent(Fraction(0)), percent(Fraction(1))) == ("0 %", "100 %")
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(10, 1e-5), (1, 1e-6), (5, 0), (15, 1e-5)])
+def test_a_release_takes_the_same_share_of_a_limit_that_follows(epsilon: float, delta: float) -> None:
+    rule = filter_for(epsilon, delta)
+    wider = following(rule, 2)
+    assert wider is not None
+    event, twice = (GaussianEvent(0.1), GaussianEvent(0.2)) if delta else (PureEvent(0.1), PureEvent(0.2))
+    own, other = rule.shares(rule.cost(event))["loss"], wider.shares(wider.cost(twice))["loss"]
+    assert other <= own * (1 + Fraction(1, 10**9))
+    assert other >= own * Fraction(97, 100)  # an epsilon of three digits
+
+
+def test_no_limit_follows_above_epsilon_50() -> None:
+    assert following(filter_for(30, 0), 2) is None
+    assert following(filter_for(40, 1e-5), 2) is None
+    assert [str(whose.relation) for whose, _ in following_limits("add_remove", filter_for(30, 0))] == ["add_remove"]
+    assert {type(rule) for _, rule in following_limits("label_flip", filter_for(30, 0))} == {PureSums}
+    limits = dict(following_limits("replace_one", filter_for(30, 1e-5)))
+    assert {rule.epsilon for rule in limits.values()} == {30}
+    assert all(isinstance(rule, GaussianFilter) for rule in limits.values())
+
+
+def test_plan_run_report_and_ledger_say_the_same(clinic: Any, tmp_path: Path, own_ledger: Path) -> None:
+    made = job(clinic, output=str(tmp_path / "out"))
+    planned = [line for line in plan_lines(made, None) if "this run:" in line]
+    result = daskrado.run(made)
+    (line,) = [line for line in result.lines if line.startswith("this run:")]
+    assert planned == [f"budget      {line}"]
+    assert "= 1.4 % of the budget of clinic (10, 1e-5) under add_remove; 98.6 % left, 69 more runs like this" in line
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert line in page
+    assert "Who spent what, and when" in page
+    ledger = Ledger.open(own_ledger)
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    own = manifest["budget"][0]
+    assert (own["relation"], own["more_runs"], round(own["share"], 4)) == ("add_remove", 69, 0.0141)
+    assert own["ledger_head"].partition(":")[0].isdigit()
+    shown = "\n".join(ledger_lines(ledger, totals=True))
+    assert "clinic (10, 1e-5) under add_remove for one row: 1.4 % spent, 98.6 % left" in shown
+    assert f"run {result.run[:12]}: 1.4 %" in shown
+    assert "one row has lost at most 1.4 % of clinic (24.4, 1e-5) under replace_one" in shown
+    for text in (shown, "\n".join(result.lines), "\n".join(plan_lines(made, ledger)), page):
+        assert not OLD_WORDS.search(text)
+
+
+@pytest.mark.parametrize("first", list(Relation)[:3])
+@pytest.mark.parametrize("second", list(Relation)[:3])
+def test_a_first_pipeline_locks_nobody_out(clinic: Any, first: str, second: str, own_ledger: Path) -> None:
+    daskrado.run(job(clinic, first), write=False)
+    made = job(clinic, second)
+    planned = [line for line in plan_lines(made, Ledger.open(own_ledger)) if "this run:" in line]
+    lines = daskrado.run(made, write=False).lines
+    assert planned == [f"budget      {line}" for line in lines if line.startswith("this run:")]
+
+
+def test_a_plan_refuses_as_the_run_does(clinic: Any, own_ledger: Path) -> None:
+    made = job(clinic, budget={"epsilon": 2.0})
+    Ledger.open(own_ledger).set_limit("clinic", "add_remove", 1, 0)
+    (said,) = [
+        line.removeprefix("refused     ") for line in plan_lines(made, Ledger.open(own_ledger)) if "refused" in line
+    ]
+    with pytest.raises(BudgetError, match=re.escape(said)):
+        daskrado.run(made, write=False)
+    other = job(clinic, "replace_one", budget={"epsilon": 0.1})
+    (said,) = [
+        line.removeprefix("refused     ") for line in plan_lines(other, Ledger.open(own_ledger)) if "refused" in line
+    ]
+    assert "no limit under replace_one" in said
+    with pytest.raises(BudgetError, match=re.escape(said)):
+        daskrado.run(other, write=False)
+
+
+def test_a_limit_for_rows_becomes_one_for_patients(clinic: Any, own_ledger: Path) -> None:
+    daskrado.run(job(clinic), write=False)
+
+    def limit(*options: str) -> Any:
+        return CliRunner().invoke(cli, ["ledger", "limit", "clinic", "--epsilon", "10", "--delta", "1e-5", *options])
+
+    refused = limit("--relation", "add_remove", "--column", "patient")
+    assert refused.exit_code == 1
+    assert "proves nothing about the limit" in str(refused.exception)
+    done = limit("--relation", "add_remove", "--column", "patient", "--owns", "5")
+    assert done.exit_code == 0, done.output
+    assert "all rows of one patient): 35.3 % spent" in done.output  # 25 times the 1.41 % of a row
+    assert "names the column of their ids" in str(limit("--owns", "5").exception)
+
+
+def test_what_is_public_is_marked_once_and_runs_without_privacy_each_time(clinic: Any, own_ledger: Path) -> None:
+    for relation in ("add_remove", "replace_one", "replace_one", "label_flip"):
+        daskrado.run(job(clinic, relation, budget={"epsilon": 0.2, "delta": 1e-6}), write=False)
+    plain = job(clinic).model_copy(update={"private": False, "protect": None, "budget": None})
+    done = daskrado.run(plain, write=False)
+    ledger = Ledger.open(own_ledger)
+    assert [marked.mark for marked in ledger.marks("clinic")] == [Mark.COUNTS, Mark.FEATURES, Mark.NOT_PRIVATE]
+    assert ledger.marks("clinic")[-1].run == done.run
+    shown = "\n".join(ledger_lines(ledger))
+    assert "exact counts" in shown
+    assert "beside that 1 under label_flip, where all features are public" in shown
