@@ -68,7 +68,7 @@ def fit(
     epsilon: float | None = None,
     delta: float = 0.0,
     relation: str = "add_remove",
-    unit: str | None = None,
+    unit: str | Mapping[str, Any] | None = None,
     rows_per_unit: int = 1,
     rows: int | None = None,
     feature: str | None = None,
@@ -90,8 +90,9 @@ def fit(
     ``lake`` is an address, a list of files, a pandas DataFrame or a Dask DataFrame; ``dataset`` is the name by which
     the ledger knows it. ``output`` writes model.json, manifest.json and report.html there. ``first_limit`` is the
     (epsilon, delta) limit to set if the data set's owner has set none. ``rows`` is a public guess at the number
-    of rows, for learners that read the lake several times under add_remove. ``private=False`` gives a baseline
-    whose every artefact says that it is not private.
+    of rows, for learners that read the lake several times under add_remove. ``unit`` protects all rows of a person,
+    as ``{"column": "patient", "name": "one patient"}``; a text is a name only, and protects rows.
+    ``private=False`` gives a baseline whose every artefact says that it is not private.
 
     ``workers`` is a number of local worker processes, 0 for none; by default a lake below 64 MiB is read in this
     process and a larger one by a worker for each core. Workers do not run the calling script anew: it needs no
@@ -123,8 +124,9 @@ def fit(
         },
     }
     if private:
-        whose = unit or ("one record" if rows_per_unit == 1 else "the owner of the records")
-        content["protect"] = {"relation": relation, "unit": whose, "rows_per_unit": rows_per_unit, "feature": feature}
+        content["protect"] = {"relation": relation, "unit": unit or "one record", "feature": feature}
+        if not isinstance(unit, Mapping) or rows_per_unit != 1:
+            content["protect"]["rows_per_unit"] = rows_per_unit
         content["budget"] = {"epsilon": epsilon, "delta": delta}
     from daskrado.jobs.learn import LearnJob
 

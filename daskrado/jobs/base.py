@@ -49,6 +49,7 @@ class Job(Frozen):
     protected_elsewhere: ClassVar[bool] = (
         False  # True where ``statement`` is another party's or the source's guarantee
     )
+    counts_units: ClassVar[bool] = False  # True where all that is released is a sum that units can be bounded in
     reserves: ClassVar[bool] = True  # False where an engine reserves by itself, through the same account
     title: ClassVar[str] = "{job.dataset}: {job.name}"  # of the report
     prefix: ClassVar[str] = ""  # of manifest and report; "_" hides them from readers of an output that is all Parquet
@@ -92,6 +93,8 @@ class Job(Frozen):
     def _check_feature(self) -> Job:
         """For every kind that says whom it protects."""
         protect = getattr(self, "protect", None)
+        if isinstance(protect, Protect) and not self.counts_units:
+            protect.refuse_units(f"kind {self.name}")
         if isinstance(protect, Protect) and protect.feature is not None:
             check_protected_feature(self.domain, protect.feature, "protect.feature")
         return self

@@ -96,6 +96,7 @@ class DescribeJob(PrivateJob):
     """One statistic over all columns of the domain; nothing but lake, domain, protection and budget to say."""
 
     name: ClassVar[str] = "describe"
+    counts_units: ClassVar[bool] = True
     title: ClassVar[str] = "{job.dataset}: what its columns hold"
 
     @model_validator(mode="after")

@@ -45,6 +45,7 @@ class LearnJob(PrivateJob):
     """One model. ``private: false`` must be written out to get a baseline without protection."""
 
     name: ClassVar[str] = "learn"
+    counts_units: ClassVar[bool] = True
     without_privacy: ClassVar[str] = "a baseline"
     title: ClassVar[str] = "{job.dataset}: a linear classifier"
     addresses: ClassVar[tuple[Address, ...]] = (("learner", "public_lake"),)
@@ -115,10 +116,15 @@ class LearnJob(PrivateJob):
                 f"{learner.name} deals rows out by position, which shifts when a row is added or removed: give the "
                 "domain an id column, or protect under replace_one"
             )
+        units = self.protect is not None and self.protect.column is not None
+        if units and learner.seeded:
+            raise ValueError(
+                f"{learner.name} deals rows out one by one: a unit would be in several parts; tune on a public_lake"
+            )
         if self._counts_rows and self.rows is None:
             raise ValueError(
-                f"learner {learner.name} under add_remove needs rows: a public guess at their number, which is "
-                "secret (only accuracy depends on it)"
+                f"learner {learner.name} under {self.asked.protect.relation} needs rows: a public guess at "
+                f"{'the number of units' if units else 'their number'}, which is secret (only accuracy depends on it)"
             )
 
     def _check_noise(self) -> None:
@@ -136,7 +142,7 @@ class LearnJob(PrivateJob):
     @property
     def _counts_rows(self) -> bool:
         """Whether the number of rows is secret."""
-        return self.protect is not None and self.protect.relation is Relation.ADD_REMOVE
+        return self.protect is not None and not self.protect.rows_public
 
     @cached_property
     def chosen_statistic(self) -> Statistic | None:
@@ -169,7 +175,7 @@ class LearnJob(PrivateJob):
             return PublicFacts(rows, width, bound, Relation.REPLACE_ONE, 1.0)
         protect, budget = self.asked.protect, self.asked.budget
         asked = (protect.relation, budget.epsilon, budget.delta, protect.rows_per_unit)
-        return PublicFacts(rows, width, bound, *asked, self.lattice.bits)
+        return PublicFacts(rows, width, bound, *asked, self.lattice.bits, protect.how == "spread")
 
     def calibrated(self) -> OneShot | None:
         """The mechanism of a one-shot release, calibrated anew: each is used once."""

@@ -17,11 +17,12 @@ from daskrado.ledger.words import amount
 from daskrado.models.linear import LinearModel
 from daskrado.privacy.accountant import Event, SeveralEvents, compose
 from daskrado.privacy.groups import Whose
-from daskrado.privacy.mechanisms import OneShot, Target, default_mechanism, mechanism
+from daskrado.privacy.mechanisms import OneShot, default_mechanism, mechanism
 from daskrado.privacy.protect import Private
 from daskrado.privacy.relations import Relation
 from daskrado.privacy.statement import PrivacyStatement
 from daskrado.statistics.base import Statistic
+from daskrado.statistics.bounded import target_of
 from daskrado.table.lattice import Lattice
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def calibrated(
     It stays within the event that was ``granted``, where that was reserved before the statistic's bounds were known.
     """
     protect, budget = private.protect, private.budget
-    target = Target(statistic, lattice, protect.relation, protect.rows_per_unit)
+    target = target_of(statistic, lattice, protect)
     return mechanism(name or default_mechanism(budget.delta), target, budget.epsilon, budget.delta, granted)
 
 
@@ -106,7 +107,11 @@ class Charge:
     def debit(self) -> Debit:
         """What is asked of the ledger, and for whom."""
         feature = "" if self.relation is Relation.FEATURE_FLIP else None
-        whose = Whose(self.relation, self.statement.unit, rows=self.statement.rows_per_unit, feature=feature)
+        said = self.statement
+        if said.column is None:
+            whose = Whose(self.relation, said.unit, rows=said.rows_per_unit, feature=feature)
+        else:
+            whose = Whose(self.relation, said.unit, said.column, said.rows_per_unit, feature=feature)
         return Debit(whose, self.event, self.statement.theorem, tuple(self.blocks))
 
     def reserve(self, account: Account, dataset: str, fingerprint: str | None = None) -> Grant:
@@ -227,5 +232,5 @@ def check_claim(run: Run, claim: PrivacyStatement) -> None:
             raise ValueError(f"kind {job.name} publishes without drawing for its charge {role!r}")
 
 
-def _whom(statement: PrivacyStatement) -> tuple[Relation | None, str, int]:
-    return statement.relation, statement.unit, statement.rows_per_unit
+def _whom(statement: PrivacyStatement) -> tuple[Relation | None, str, int, str | None]:
+    return statement.relation, statement.unit, statement.rows_per_unit, statement.column

@@ -62,6 +62,8 @@ class RadoSetKeys(Frozen):
 
     @model_validator(mode="after")
     def _check_keep(self) -> RadoSetKeys:
+        if self._protect is not None:
+            self._protect.refuse_units(f"set {self.name!r}")
         if self.keep_epsilon is not None and not isinstance(self.learn, RadoBoost):
             raise ValueError("keep_epsilon chooses among the rounds of radoboost: it needs learn: {kind: radoboost}")
         if self.keep_epsilon is not None and self.protects is None:

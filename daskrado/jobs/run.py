@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,11 +16,13 @@ from daskrado.jobs.outcome import Charge, asked_for
 from daskrado.lake.collect import Passes, Progress, collect, open_passes
 from daskrado.lake.scan import Lake, open_lake
 from daskrado.lake.seeds import SignatureKey
+from daskrado.lake.units import Units, check_units, units_of
 from daskrado.ledger.account import Account
 from daskrado.ledger.charging import Clock
 from daskrado.ledger.ledger import Grant
 from daskrado.ledger.words import Price
 from daskrado.privacy.mechanisms import Mechanism
+from daskrado.privacy.protect import Private
 from daskrado.privacy.release import Release
 from daskrado.statistics.base import Statistic, Summary
 from daskrado.table.domain import Domain
@@ -91,11 +94,13 @@ class Run:
         mark = None
         if self.job.needs_rows(self.account):
             mark = self.lake.fingerprint
+            if isinstance(self.job.privacy, Private):
+                check_units(self.lake, self.job.privacy.protect, self.job.domain.id)
             self.client  # noqa: B018 - workers that cannot be reached cost nothing, not even a voided entry
         for what, digest in self.job.inputs().items():
             self.account.unchanged(what, digest)
         first = next(iter(self.charges.values()))
-        self.account.first_limit(self.job.ledger, self.job.dataset, first.relation)
+        self.account.first_limit(self.job.ledger, self.job.dataset, first.debit.for_limit)
         for role, charge in self.charges.items():
             self.grants[role] = charge.reserve(self.account, self.job.dataset, mark)
 
@@ -103,6 +108,15 @@ class Run:
     def client(self) -> Any:
         """The workers that the job names, until the run ends; None where this process does the work."""
         return self._stack.enter_context(connect(self.job.cluster, self.lake.size))
+
+    @cached_property
+    def units(self) -> Units | None:
+        """What each row counts for, where units are protected that may own several."""
+        protect = self.job.privacy.protect if isinstance(self.job.privacy, Private) else None
+        if protect is None or protect.column is None:
+            return None
+        with self.clock("units"):
+            return units_of(self.lake, protect, secrets.token_bytes(32), self.job.domain.id)
 
     def close(self) -> None:
         """Disconnect from the workers."""
@@ -122,6 +136,7 @@ class Run:
             progress=self.progress,
             strict=not self.job.protects,
             secret_rows=not self.job.rows_public,
+            units=self.units,
         )
 
     def passes(self, lattice: Lattice, **seeds: Any) -> contextlib.AbstractContextManager[Passes]:
@@ -133,6 +148,7 @@ class Run:
             client=self.client,
             strict=not self.job.protects,
             secret_rows=not self.job.rows_public,
+            units=self.units,
             **seeds,
         )
 

@@ -21,7 +21,9 @@ from daskrado.lake.row_store import RowStore, disk_room, row_bytes
 from daskrado.lake.scan import Lake, open_lake
 from daskrado.lake.seeds import SignatureKey
 from daskrado.lake.sheaf import gather
+from daskrado.lake.units import Keys, Units
 from daskrado.statistics.base import Additive, Rows, Statistic, Summary
+from daskrado.statistics.bounded import bounded, finished, in_flight
 from daskrado.table.domain import Domain
 from daskrado.table.inner_loops import REPAID_CELLS
 from daskrado.table.lattice import Lattice
@@ -47,6 +49,7 @@ def collect(
     progress: Progress | None = None,
     strict: bool = False,
     secret_rows: bool = False,
+    units: Units | None = None,
 ) -> Summary:
     """Sum a statistic over a lake, exactly.
 
@@ -65,6 +68,7 @@ def collect(
         memory=0,
         strict=strict,
         secret_rows=secret_rows,
+        units=units,
     ) as passes:
         return passes.sum(statistic, progress=progress)
 
@@ -81,6 +85,7 @@ class Passes:
         client: Client | None,
         crew: Crew | None,
         secret_rows: bool,
+        units: Units | None,
     ) -> None:
         self.lake = lake
         self._rows = None if secret_rows else lake.rows  # what a grid may be judged by
@@ -92,20 +97,27 @@ class Passes:
         self._store = store
         self._client = client
         self._crew = crew
+        self._units = units
 
     def sum(self, statistic: Additive, *, share: Share | None = None, progress: Progress | None = None) -> Summary:
-        """One pass: sum a statistic over the lake, or over one share of its rows."""
+        """One pass: sum a statistic over the lake, or over one share of its rows.
+
+        Where units are protected, the sum is that of the statistic bounded for them.
+        """
+        if self._units is not None and isinstance(statistic, Statistic):
+            statistic = bounded(statistic, self._units.bound, self.lattice)
         if isinstance(statistic, Statistic):
             self.lattice.guard(self._rows, statistic.largest_per_row(self.lattice))
         statistic.check_rows(self.lake.rows)
         if statistic.noises_rows and self._key.public:
             raise UsageError(f"statistic {statistic.name} draws noise on rows: its key must be secret, drop the seed")
-        job = replace(self._job, statistic=statistic, share=share)
+        flight = statistic if self._units is None else in_flight(statistic)
+        job = replace(self._job, statistic=flight, share=share)
         report = progress or silent
         if not self.lake.partitions:  # a lake without rows, whose number is secret
-            total = Partial(statistic.zero(), 0)
+            total = Partial(flight.zero(), 0)
         elif self._crew is None:
-            total = _here(job, self.lake, self._key.key_bytes(), report, self._store)
+            total = _here(job, self.lake, Keys(self._key.key_bytes(), self._units), report, self._store)
         else:
             total = self._crew.sum(job, report)
         if total.problems:
@@ -113,7 +125,8 @@ class Passes:
         if total.rows != self.lake.rows:
             raise DataError("the lake changed while it was read: another number of rows than in its footers")
         self.done += 1
-        return Summary(statistic, self.lattice, total.vector, total.rows)
+        vector = total.vector if self._units is None else finished(statistic, total.vector)
+        return Summary(statistic, self.lattice, vector, total.rows)
 
     def over_another(self, source: Any) -> contextlib.AbstractContextManager[Passes]:
         """Passes over another, public lake of the same Domain, on the same workers."""
@@ -144,6 +157,7 @@ def open_passes(
     memory: int | None = None,
     strict: bool = False,
     secret_rows: bool = False,
+    units: Units | None = None,
 ) -> Iterator[Passes]:
     """Repeated sums over one lake. Encoded partitions are kept: in memory, else in scratch files, else read again.
 
@@ -152,7 +166,8 @@ def open_passes(
     jobs; beyond that rows go to scratch files without a name, up to half of what the disk has left.
     ``by_record`` gives rows their seeds by record id; by default wherever the Domain has one. ``placed`` tells rows
     their place in the lake. ``strict`` refuses unusable rows, which else count as nothing. ``secret_rows``: nothing
-    that is said or refused may depend on the number of rows.
+    that is said or refused may depend on the number of rows. ``units`` says what rows count for where people own
+    several.
     """
     client = None if lake.in_memory or not lake.partitions else client
     statistic = _Nothing(domain.width)
@@ -165,11 +180,13 @@ def open_passes(
     if client is None:
         folder = tempfile.gettempdir()
         store = RowStore(_memory(), disk_room(folder), folder) if memory is None else RowStore(memory)
-        yield Passes(lake, job, secret, store, None, None, secret_rows)
+        yield Passes(lake, job, secret, store, None, None, secret_rows, units)
     else:
-        material = secret.key_bytes() if seeded or placed else b""
-        with crew_of(client, lake, secrets.token_hex(8), material, row_bytes(domain), memory) as crew:
-            yield Passes(lake, job, secret, RowStore(0), client, crew, secret_rows)
+        keys = Keys(secret.key_bytes() if seeded or placed else b"", units)
+        with crew_of(
+            client, lake, secrets.token_hex(8), keys, row_bytes(domain, weighted=units is not None), memory
+        ) as crew:
+            yield Passes(lake, job, secret, RowStore(0), client, crew, secret_rows, units)
 
 
 class _Nothing(Additive):
@@ -193,14 +210,14 @@ def silent(done: int, total: int) -> None:
     del done, total
 
 
-def _here(job: Job, lake: Lake, material: bytes, report: Progress, store: RowStore) -> Partial:
+def _here(job: Job, lake: Lake, keys: Keys, report: Progress, store: RowStore) -> Partial:
     """The same tree of merges as on a cluster, so that float sums have the same bits too."""
 
     def parts() -> Iterator[tuple[int, Partial]]:
         first, total = 0, len(lake.partitions)
         for place, partition in enumerate(lake.partitions):
             content = partition.content.compute() if is_delayed(partition) else None
-            yield from read_run(job, [partition], material, place, first, content, store)
+            yield from read_run(job, [partition], keys, place, first, content, store)
             first += partition.rows
             report(place + 1, total)
 

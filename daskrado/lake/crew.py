@@ -23,6 +23,7 @@ from daskrado.lake.room import WorkerStore, give_back, promised
 from daskrado.lake.row_store import RowStore
 from daskrado.lake.scan import Lake
 from daskrado.lake.sheaf import Sheaf, gather, join
+from daskrado.lake.units import Keys
 from daskrado.lake.watch import Watch
 
 if TYPE_CHECKING:
@@ -59,11 +60,11 @@ class Piece:
 class Crew:
     """The workers of one session over one lake."""
 
-    def __init__(self, client: Client, lake: Lake, ticket: str, material: bytes, row_bytes: int, memory: int | None):
+    def __init__(self, client: Client, lake: Lake, ticket: str, keys: Keys, row_bytes: int, memory: int | None):
         self._client = client
         self._lake = lake
         self._ticket = ticket
-        self._material = material
+        self._keys = keys
         self._row_bytes = row_bytes
         self._memory = memory
         self._label = job_label()
@@ -101,7 +102,7 @@ class Crew:
             Watch(self._client, prefix, partial(_place, self._lake, prefix), self._tries) as watch,
         ):
             if self._key is None:
-                self._key = self._hand_over(self._material) if self._material else Secret(b"")
+                self._key = self._hand_over(self._keys) if self._keys else Secret(self._keys)
             pieces = [*self._keep(), *self._read(job)]
             groups = [pieces[i : i + FAN_IN] for i in range(0, len(pieces), FAN_IN)]
             tops = self._few if len(groups) == 1 else self._many
@@ -342,11 +343,11 @@ def _plain(job: Any) -> Job:
 
 
 def read_run(
-    job: Job, partitions: Sequence[Any], material: bytes, place: int, first: int, content: Any, store: RowStore
+    job: Job, partitions: Sequence[Any], keys: Keys, place: int, first: int, content: Any, store: RowStore
 ) -> Iterator[tuple[int, Partial]]:
     """The partial sums of consecutive partitions, by their places in the lake."""
     for partition in partitions:
-        yield place, partition_partial(job, partition, material, content, first, store)
+        yield place, partition_partial(job, partition, keys, content, first, store)
         place, first = place + 1, first + partition.rows
 
 
@@ -364,9 +365,9 @@ def _join(job: Any, group: list[Sheaf]) -> Sheaf:
 
 @contextlib.contextmanager
 def crew_of(
-    client: Client, lake: Lake, ticket: str, material: bytes, row_bytes: int, memory: int | None
+    client: Client, lake: Lake, ticket: str, keys: Keys, row_bytes: int, memory: int | None
 ) -> Iterator[Crew]:
     """A crew for the length of a session; its rows and its key are released at the end."""
-    crew = Crew(client, lake, ticket, material, row_bytes, memory)
+    crew = Crew(client, lake, ticket, keys, row_bytes, memory)
     with contextlib.closing(crew):
         yield crew

@@ -13,6 +13,7 @@ from daskrado import __version__
 from daskrado.errors import DataError
 from daskrado.lake.row_store import RowStore, row_bytes
 from daskrado.lake.seeds import position_seeds, record_seeds
+from daskrado.lake.units import Keys
 from daskrado.statistics.base import Additive, Place, Rows
 from daskrado.table.compact_encoding import CompactTable
 from daskrado.table.domain import Domain
@@ -93,10 +94,8 @@ def merge(statistic: Additive, a: Partial, b: Partial) -> Partial:
     return Partial(statistic.merge(a.vector, b.vector), a.rows + b.rows, tuple(sorted({*a.problems, *b.problems})))
 
 
-def partition_partial(
-    job: Job, partition: Any, material: bytes, content: Any, first: int, store: RowStore
-) -> Partial:
-    """The statistic of one partition, ``first`` rows into the lake: a pure function of its rows and the key."""
+def partition_partial(job: Job, partition: Any, keys: Keys, content: Any, first: int, store: RowStore) -> Partial:
+    """The statistic of one partition, ``first`` rows into the lake: a pure function of its rows and the keys."""
     if job.compiled:
         compile_loops()
     use, groups = job.statistic.label_use, job.statistic.grouped_by
@@ -111,12 +110,13 @@ def partition_partial(
     if groups is not None and groups.column not in columns:
         columns.append(groups.column)
     vector, rows = job.statistic.zero(), 0
-    size = partition.rows * row_bytes(job.domain, seeded=job.seeded, grouped=groups is not None)
+    weighted = keys.units is not None
+    size = partition.rows * row_bytes(job.domain, seeded=job.seeded, grouped=groups is not None, weighted=weighted)
     keep = store.keep if store.room(size) else store.write if store.disk(size) and job.domain.kernel is None else None
     copies: list[Rows] = []
-    tables = partition.tables(columns) if content is None else [(0, content.select(columns))]
     try:
-        for group, table in tables:
+        weights = None if keys.units is None else keys.units.of_partition(partition, content)
+        for group, table in partition.tables(columns) if content is None else [(0, content.select(columns))]:
             encoded = encode_table(
                 job.domain, table, label=use != "none", ids=job.by_record, missing_labels=use == "optional"
             )
@@ -127,10 +127,11 @@ def partition_partial(
             if refused := encoded.refused(strict=job.strict):
                 return _unusable(job, partition, refused)
             name = f"{partition.name}#{group}"
-            whole = None if keep is not None else _at_once(job, encoded, name, material)
+            whole = None if keep is not None or weights is not None else _at_once(job, encoded, name, keys.material)
             if whole is not None:
                 vector = job.statistic.merge(vector, whole)
-            for block in blocks(job, encoded, name, material, first + rows) if whole is None else ():
+            mine = None if weights is None else weights[rows : rows + encoded.length]
+            for block in blocks(job, encoded, name, keys.material, first + rows, mine) if whole is None else ():
                 vector = job.statistic.merge(vector, job.partial(block))
                 if keep is not None:
                     copies.append(block)
@@ -169,7 +170,14 @@ def _unusable(job: Job, partition: Any, problems: Iterable[Problem]) -> Partial:
     return Partial(job.statistic.zero(), 0, tuple(f"{where}: {problem}" for problem in problems))
 
 
-def blocks(job: Job, encoded: EncodedTable, name: str, material: bytes, first: int) -> Iterator[Rows]:
+def blocks(
+    job: Job,
+    encoded: EncodedTable,
+    name: str,
+    material: bytes,
+    first: int,
+    weights: NDArray[np.int32] | None = None,
+) -> Iterator[Rows]:
     """Cut an encoded table into blocks of rows on the lattice; ends early when the table cannot be used."""
     optional = job.statistic.grouped_by is not None and job.statistic.grouped_by.optional
     compact = None if job.domain.kernel is not None else CompactTable(encoded)
@@ -187,5 +195,6 @@ def blocks(job: Job, encoded: EncodedTable, name: str, material: bytes, first: i
         y = np.zeros(stop - start, dtype=np.int8) if encoded.labels is None else encoded.labels[start:stop]
         groups = None if encoded.groups is None else encoded.groups[start:stop]
         place = None if job.rows is None else Place(material, first + start, job.rows)
-        rows = Rows(x, y, seeds, groups, place, first + start)
+        counted = None if weights is None else weights[start:stop]
+        rows = Rows(x, y, seeds, groups, place, first + start, counted)
         yield rows if groups is None or optional else rows.where(groups >= 0)

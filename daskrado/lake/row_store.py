@@ -77,10 +77,10 @@ def disk_room(folder: str | Path) -> int:
         return 0
 
 
-def row_bytes(domain: Domain, *, seeded: bool = True, grouped: bool = True) -> int:
-    """Bytes of one kept row: its features, its label, its seed, its group."""
+def row_bytes(domain: Domain, *, seeded: bool = True, grouped: bool = True, weighted: bool = False) -> int:
+    """Bytes of one kept row: its features, its label, its seed, its group, its weight."""
     own = 8 * domain.width if domain.kernel is not None else Layout.of(domain).row_bytes
-    return own + 1 + 8 * seeded + 4 * grouped
+    return own + 1 + 8 * seeded + 4 * grouped + 4 * weighted
 
 
 def _mapped(blocks: list[Rows], folder: str | Path | None) -> list[Rows] | None:
@@ -111,7 +111,7 @@ def _batch(content: pa.Buffer) -> pa.RecordBatch:
 def _arrays(block: Rows) -> list[np.ndarray]:
     """What is written of a block; its layout and its place are no rows."""
     assert isinstance(block.features, Compact)
-    optional = [array for array in (block.seeds, block.groups) if array is not None]
+    optional = [array for array in (block.seeds, block.groups, block.weights) if array is not None]
     return [block.features.one, *block.features.parts, block.y, *optional]
 
 
@@ -127,4 +127,5 @@ def _rows(block: Rows, buffers: Iterator[pa.Buffer]) -> Rows:
     y = mapped(block.y)
     seeds = None if block.seeds is None else mapped(block.seeds)
     groups = None if block.groups is None else mapped(block.groups)
-    return replace(block, features=features, y=y, seeds=seeds, groups=groups)
+    weights = None if block.weights is None else mapped(block.weights)
+    return replace(block, features=features, y=y, seeds=seeds, groups=groups, weights=weights)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -14,7 +15,7 @@ import pyarrow as pa
 
 from daskrado.errors import DataError, UsageError
 from daskrado.lake.files import LakeFile, find_files, first_line
-from daskrado.lake.fingerprint import fingerprint
+from daskrado.lake.fingerprint import ColumnFacts, fingerprint
 from daskrado.lake.folder_values import folder_readers
 from daskrado.lake.parquet_files import Footer, ParquetPartition, footer_problems, read_footer
 from daskrado.lake.snapshots import TableVersion, table_address
@@ -37,6 +38,7 @@ class Lake:
     fingerprint: str
     schema: pa.Schema
     table: TableVersion | None = None  # where the lake is one version of a table
+    facts: tuple[dict[str, ColumnFacts], ...] = field(default=(), repr=False)  # of partitions that are whole files
 
     def __repr__(self) -> str:
         return f"<Lake of {len(self.partitions)} partitions>"
@@ -51,6 +53,16 @@ class Lake:
     def folder_columns(self) -> list[str]:
         """The columns that the names of folders hold, not the files."""
         return sorted({name for part in self.partitions for name, _ in getattr(part, "hive", ())})
+
+    def clustered_by(self, column: str) -> bool:
+        """Whether all rows with one whole number in a column lie in one partition, as the footers show."""
+        if len(self.partitions) == 1:
+            return True
+        spans = [found[column] for found in self.facts if column in found]
+        if len(spans) < len(self.partitions) or not all(type(span.smallest) is int for span in spans):
+            return False
+        ordered = sorted((span.smallest, span.largest) for span in spans)
+        return all(one[1] < other[0] for one, other in itertools.pairwise(ordered))
 
     @property
     def in_memory(self) -> bool:
@@ -103,6 +115,7 @@ def open_lake(
         fingerprint=fingerprint(rows, [f.facts for f in footers], {name for f in footers for name, _ in f.file.hive}),
         schema=footers[0].schema,
         table=files[0].table,
+        facts=tuple(f.facts for f in footers if len(f.partitions()) == 1),
     )
 
 

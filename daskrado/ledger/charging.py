@@ -18,6 +18,7 @@ from daskrado.ledger.records import Balance, Debit, Mark
 from daskrado.ledger.words import Price, amount
 from daskrado.privacy.events import MAX_EPSILON, Amount, Event, exact
 from daskrado.privacy.filter import Cost, filter_for
+from daskrado.privacy.groups import Whose
 from daskrado.privacy.relations import Relation
 
 _log = logging.getLogger(__name__)
@@ -36,7 +37,9 @@ def own_ledger(*, create: bool) -> Ledger:
     return Ledger.open(chosen, create=create)
 
 
-def set_first_limit(ledger: Ledger, config: LedgerConfig, dataset: str, relation: Relation) -> tuple[str, ...]:
+def set_first_limit(
+    ledger: Ledger, config: LedgerConfig, dataset: str, relation: Relation | Whose
+) -> tuple[str, ...]:
     """Set the pipeline's first limit on a data set that has none, with what follows from it, and say so."""
     first = config.first_limit
     if first is None or not ledger.set_first_limit(dataset, relation, first.epsilon, first.delta):
@@ -66,7 +69,7 @@ def planned_prices(
     first = config.first_limit
     if first is None:
         return [], "none set yet: the owner sets one with `daskrado ledger limit`"
-    limits = following_limits(debits[0].whose.relation, filter_for(first.epsilon, first.delta))
+    limits = following_limits(debits[0].for_limit, filter_for(first.epsilon, first.delta))
     budgets = [Budget("", 0, Balance(dataset, kind, "", rule, Cost(), 0)) for kind, rule in limits]
     return price_of(budgets, debits), f"none set yet; this run would set {amount(first.epsilon, first.delta)}"
 

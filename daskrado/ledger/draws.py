@@ -137,7 +137,7 @@ class Draws(Grants):
 
         values = self.draw(role, grant, gather, perturb)
         target = mechanism.target
-        return Release(target.statistic, target.lattice, values, mechanism.noise_std(), statement)
+        return Release(target.statistic.plain, target.lattice, values, mechanism.noise_std(), statement)
 
     def _check_counted(self, name: str) -> None:
         if name not in self._counted:

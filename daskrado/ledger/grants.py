@@ -44,7 +44,7 @@ class Grants:
         assert self._ledger is not None
         return self._ledger
 
-    def first_limit(self, config: LedgerConfig, dataset: str, relation: Relation) -> None:
+    def first_limit(self, config: LedgerConfig, dataset: str, relation: Relation | Whose) -> None:
         """Set a pipeline's first limit, where it applies, and note it."""
         self.notes += set_first_limit(self.ledger, config, dataset, relation)
 

@@ -87,6 +87,12 @@ class Debit:
     blocks: tuple[str, ...] = ()
     role: str = ""
 
+    @property
+    def for_limit(self) -> Relation | Whose:
+        """Whose limit a first debit like this sets: that of rows, or of the units that it bounds."""
+        whose = self.whose
+        return whose.relation if whose.column is None else Whose(whose.relation, whose.unit, whose.column)
+
     def to_json(self) -> dict[str, Any]:
         """As a record keeps it."""
         return {

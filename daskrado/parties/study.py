@@ -99,6 +99,8 @@ class Terms(Frozen):
                 "noise is missing: {kind: distributed, honest: N}, or {kind: central} where the "
                 "coordinator is trusted with the exact total"
             )
+        if self.protect is not None:
+            self.protect.refuse_units("a study, which cannot tell whether two sites know one unit,")
         if not isinstance(self.learner, ReleaseLearner):
             raise ValueError(f"learner {self.learner.name} reads the lake several times, which a study cannot")
         if not self.private and self.noise is not None:

@@ -19,7 +19,9 @@ from daskrado.privacy.relations import Relation
 class PublicFacts:
     """What a learner may know before it reads a row. ``rows`` is public, or a public stand-in under add/remove.
 
-    ``lattice_bits`` is the grid on which rows will be summed; None leaves it to a public rule.
+    ``lattice_bits`` is the grid on which rows will be summed; None leaves it to a public rule. Where units are
+    bounded, ``rows`` is their number and ``rows_per_unit`` what each counts for; ``spread`` says that this is over any
+    number of its rows.
     """
 
     rows: int
@@ -30,6 +32,7 @@ class PublicFacts:
     delta: float = 0.0
     rows_per_unit: int = 1
     lattice_bits: int | None = None
+    spread: bool = False
 
 
 def reach(loss: Loss, facts: PublicFacts) -> float:
@@ -89,16 +92,18 @@ def _slack(loss: Loss, ridge: float, facts: PublicFacts, budget: float, tight: b
     A the Hessian of the perturbed objective, E the change of n times its data part. E = P - N with P and N positive
     semi-definite, each a sum of k matrices c x x' of norm at most c R^2. So det(A + E) <= det(A + P) <=
     det(A) (1 + c R^2 / (n (ridge + extra)))^k, by the monotony of the determinant and the inequality of means: the
-    slack is k log(1 + c R^2 / (n (ridge + extra))). That is the tight form. Chaudhuri et al. bound the two parts
-    apart and get twice as much; under add/remove only one of P and N is there, and a flipped label leaves the
-    curvature of a loss with an odd coefficient as it is: no slack at all.
+    slack is k log(1 + c R^2 / (n (ridge + extra))). Where a unit's k is spread over more rows, the rank of P is known
+    only to be at most d; its trace is the same, and the slack is d log(1 + (k / d) c R^2 / (n (ridge + extra))). That
+    is the tight form. Chaudhuri et al. bound the two parts apart and get twice as much; under add/remove only one of
+    P and N is there, and a flipped label leaves the curvature of a loss with an odd coefficient as it is: no slack.
     """
     if loss.smoothness is None:
         raise UsageError(f"loss {loss.name} has no bound on its curvature, which objective perturbation needs")
     if facts.relation is Relation.LABEL_FLIP and loss.odd is not None:
         return 0.0, 0.0
-    times = facts.rows_per_unit * (1 if tight or facts.relation is Relation.ADD_REMOVE else 2)
-    curve = loss.smoothness * facts.norm_bound**2 / facts.rows
+    rank = facts.width if facts.spread else facts.rows_per_unit
+    times = rank * (1 if tight or facts.relation is Relation.ADD_REMOVE else 2)
+    curve = loss.smoothness * facts.norm_bound**2 / facts.rows * (facts.rows_per_unit / rank)
     slack = times * math.log1p(curve / ridge)
     if slack <= budget / 2:
         return slack, 0.0
@@ -144,7 +149,7 @@ def objective_gaussian(
     has a factor 2 in place of the sign argument above.
     """
     check_ridge(ridge)
-    if facts.rows_per_unit != 1:
+    if facts.rows_per_unit != 1 or facts.spread:
         raise UsageError(
             f"gaussian objective perturbation takes one row per unit, got {facts.rows_per_unit}: use noise gamma"
         )

@@ -3,32 +3,91 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from daskrado.privacy.events import MAX_DELTA, MAX_EPSILON, MIN_DELTA, MIN_EPSILON
 from daskrado.privacy.relations import Relation
 from daskrado.table.domain import BooleanColumn, Domain
-from daskrado.table.yaml_file import Frozen
+from daskrado.table.yaml_file import Frozen, NestedMistakes
+
+
+class Unit(Frozen):
+    """A unit (a patient, a client) that owns all rows with one id, and what it may count for.
+
+    ``spread`` weights each of its n rows by min(1, bound / n), so that all are used; ``sample`` keeps ``bound`` of
+    them.
+    """
+
+    column: str = Field(min_length=1)
+    name: str = Field(min_length=1)
+    bound: int = Field(default=1, ge=1, le=10_000)
+    how: Literal["spread", "sample"] = "spread"
 
 
 class Protect(Frozen):
-    """Who is protected. ``rows_per_unit`` is the most rows that one unit (a patient, a client) owns in the lake."""
+    """Who is protected: a unit whose rows a column names, which is enforced, or plain rows.
+
+    Where ``unit`` is a mapping, ``column``, ``how`` and ``rows_per_unit`` follow from it. Where it is a text it is a
+    name only, and ``rows_per_unit`` declares, without enforcing it, how many rows may belong together.
+    """
 
     relation: Relation
     unit: str = Field(min_length=1)
     rows_per_unit: int = Field(default=1, ge=1, le=10_000)
     feature: str | None = Field(default=None, description="the boolean column, under feature_flip")
+    column: str | None = Field(default=None, description="the column that names the unit")
+    how: Literal["spread", "sample"] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_unit(cls, content: Any) -> Any:
+        """The mapping ``unit: {column, name, bound, how}`` in this model's own fields."""
+        if not isinstance(content, dict) or not isinstance(content.get("unit"), dict | Unit):
+            return content
+        if "rows_per_unit" in content:
+            raise ValueError("rows_per_unit declares what unit.bound enforces: drop one of them")
+        try:
+            unit = Unit.model_validate(content["unit"])
+        except ValidationError as error:
+            raise NestedMistakes.of(error, content["unit"]) from error
+        own = {"unit": unit.name, "rows_per_unit": unit.bound, "column": unit.column, "how": unit.how}
+        return {**content, **own}
 
     @model_validator(mode="after")
     def _check(self) -> Protect:
+        if (self.column is None) != (self.how is None):
+            raise ValueError("give unit as {column, name, bound, how}, or as a text")
         if (self.relation is Relation.FEATURE_FLIP) != (self.feature is not None):
             raise ValueError("feature names the protected boolean column under feature_flip, and only then")
         return self
 
     @property
+    def rows_public(self) -> bool:
+        """Whether the number of rows is public: not where a unit's rows may be replaced by more or fewer."""
+        return self.relation.rows_public and (self.column is None or self.relation is not Relation.REPLACE_ONE)
+
+    @property
+    def bound(self) -> int | None:
+        """What one unit counts for, where that is enforced by weights."""
+        return self.rows_per_unit if self.column is not None else None
+
+    def refuse_units(self, what: str) -> None:
+        """Refuse a bound on units where nothing would enforce it."""
+        if self.column is not None:
+            raise ValueError(
+                f"{what} does not bound what a unit contributes: give protect.unit as a text, which protects rows, "
+                "and rows_per_unit where some belong together"
+            )
+
+    @property
     def owned(self) -> str:
-        """The assumption that nothing here enforces."""
+        """What is enforced, or the assumption that nothing here enforces."""
+        if self.column is not None:
+            counted = "each weighted by" if self.how == "spread" else "of which are kept at most"
+            share = f"min(1, {self.rows_per_unit} / their number)" if self.how == "spread" else self.rows_per_unit
+            return f"all rows with one {self.column} belong to {self.unit}, {counted} {share}"
         return f"a protected unit ({self.unit}) has at most {self.rows_per_unit} row(s) in the lake"
 
 
@@ -55,8 +114,8 @@ class Private:
 
     @property
     def rows_public(self) -> bool:
-        """Whether the relation leaves the number of rows public."""
-        return self.protect.relation.rows_public
+        """Whether the number of rows is public."""
+        return self.protect.rows_public
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,11 @@ class Relation(StrEnum):
     LABEL_FLIP = "label_flip"
     FEATURE_FLIP = "feature_flip"
 
-    def meaning(self, rows_per_unit: int = 1) -> str:
-        """One sentence for a report, about a unit that owns so many records."""
-        one, several = _MEANING[self]
+    def meaning(self, rows_per_unit: int = 1, column: str | None = None) -> str:
+        """One sentence for a report, about so many records, or about all records of a unit that a column names."""
+        one, several, whole = _MEANING[self]
+        if column is not None:
+            return whole.format(column)
         return one if rows_per_unit == 1 else several.format(rows_per_unit)
 
     @property
@@ -35,18 +37,22 @@ _MEANING = {
     Relation.ADD_REMOVE: (
         "one record added to or removed from the lake; the number of rows is secret",
         "up to {} records added to or removed from the lake; the number of rows is secret",
+        "all records with one {} added to or removed from the lake; the number of rows is secret",
     ),
     Relation.REPLACE_ONE: (
         "one record replaced by any other; the number of rows is public",
         "up to {} records replaced by any others; the number of rows is public",
+        "all records with one {} replaced by any others; the number of units is public, that of rows secret",
     ),
     Relation.LABEL_FLIP: (
         "the label of one record flipped; all features and the number of rows are public",
         "the labels of up to {} records flipped; all features and the number of rows are public",
+        "any labels of the records with one {} flipped; all features and the number of rows are public",
     ),
     Relation.FEATURE_FLIP: (
         "one declared feature of one record changed or flipped; everything else is public",
         "one declared feature of up to {} records changed or flipped; everything else is public",
+        "one declared feature of any records with one {} changed or flipped; everything else is public",
     ),
 }
 

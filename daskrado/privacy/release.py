@@ -107,4 +107,4 @@ def _publish(
     parts = statistic.split(vector)
     steps = {block.name: block.step(lattice) for block in statistic.blocks}
     values = {name: part.astype(np.float64) * steps[name] for name, part in parts.items()}
-    return Release(statistic, lattice, values, noise_std, statement)
+    return Release(statistic.plain, lattice, values, noise_std, statement)

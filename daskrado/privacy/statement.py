@@ -79,6 +79,7 @@ class PrivacyStatement(BaseModel):
     relation: Relation | None = None
     unit: str = Field(default="", description="who is protected, in words")
     rows_per_unit: int = Field(default=1, ge=1)
+    column: str | None = Field(default=None, description="the column that names the unit, where that is enforced")
     epsilon: float | None = Field(default=None, gt=0)
     delta: float | None = Field(default=None, ge=0, lt=1)
     mechanism: str = ""
@@ -110,7 +111,20 @@ class PrivacyStatement(BaseModel):
         assert self.epsilon is not None
         guarantee = f"epsilon = {rounded_up(self.epsilon)}"
         guarantee += f", delta = {rounded_up(self.delta)}" if self.delta else ""
-        return f"Differentially private for {self.unit} ({self.relation.meaning(self.rows_per_unit)}): {guarantee}."
+        return f"Differentially private for {self.whom} ({self.meaning}): {guarantee}."
+
+    @property
+    def whom(self) -> str:
+        """Whom the guarantee is for: a unit only where its rows are bounded by its column, else rows."""
+        if self.column is not None:
+            return self.unit
+        return "one row" if self.rows_per_unit == 1 else f"any {self.rows_per_unit} rows"
+
+    @property
+    def meaning(self) -> str:
+        """Which lakes are neighbours."""
+        assert self.relation is not None
+        return self.relation.meaning(self.rows_per_unit, self.column)
 
     @classmethod
     def of(
@@ -148,6 +162,7 @@ class PrivacyStatement(BaseModel):
             relation=protect.relation,
             unit=protect.unit,
             rows_per_unit=protect.rows_per_unit,
+            column=protect.column,
             epsilon=float(min(total.epsilon, limit)),
             delta=float(own if total.method == "basic" else total.delta),
             mechanism=mechanism,

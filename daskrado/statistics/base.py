@@ -40,7 +40,8 @@ class Rows:
     ``features`` are compact, or dense: whole numbers as float64. A label that is missing or was not asked for is 0. A
     row that counts as nothing, because it holds a value that the Domain does not allow, is 0 in all features and in
     its label; it is still counted where the number of rows is public. ``groups`` holds each row's place in the
-    statistic's groups, ``first`` is the block's place in the lake.
+    statistic's groups, ``first`` is the block's place in the lake, ``weights`` what rows count for where units may
+    own several (see ``statistics.bounded``).
     """
 
     features: Features
@@ -49,6 +50,7 @@ class Rows:
     groups: NDArray[np.int32] | None = None
     place: Place | None = None
     first: int = 0
+    weights: NDArray[np.int32] | None = None
 
     @property
     def x(self) -> NDArray[np.float64]:
@@ -65,7 +67,8 @@ class Rows:
         """Some of the rows, by a mask, positions or a slice; without a place, which only whole blocks have."""
         seeds = None if self.seeds is None else self.seeds[index]
         groups = None if self.groups is None else self.groups[index]
-        return Rows(take(self.features, index), self.y[index], seeds, groups)
+        weights = None if self.weights is None else self.weights[index]
+        return Rows(take(self.features, index), self.y[index], seeds, groups, weights=weights)
 
     def where(self, mask: NDArray[np.bool_]) -> Rows:
         """Some of the rows, which have no place of their own any more."""
@@ -201,6 +204,11 @@ class Statistic(Additive):
         while bits > LEAST_BITS and rows * self.largest_per_row(Lattice(1.0, bits)) > INT64_ROOM:
             bits -= 1
         return bits
+
+    @property
+    def plain(self) -> Statistic:
+        """The statistic of rows that this one is, or that it bounds for units."""
+        return self
 
     @property
     def size(self) -> int:

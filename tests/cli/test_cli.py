@@ -114,7 +114,7 @@ def test_a_first_session(shell: Shell, own_ledger: Path) -> None:
     assert scored["margin"].to_numpy() == pytest.approx(model.margins(lake), abs=1e-12)
     assert (scored["predicted"] == model.predict(lake)).all()
     assert shell("sql", "runs/quickstart/model.json", "--table", "clinic") == 0
-    assert shell.out.startswith("-- Differentially private for one patient (")
+    assert shell.out.startswith("-- Differentially private for one row (")
     assert shell.out.splitlines()[1].startswith("SELECT ")
     assert shell("ledger", "show") == 0
     assert "clinic (5, 1e-5) under add_remove for one row: " in shell.out

@@ -99,6 +99,7 @@ EXAMPLES: dict[str, tuple[str, Keys]] = {
         "learn",
         partial(learned, "replace_one", PURE, {"kind": "objective_perturbation", "regularisation": 0.1}),
     ),
+    "describe": ("describe", lambda rows: {"protect": whose("add_remove", rows), "budget": BOTH}),
     "hadamard": ("rados", lambda rows: one_set(rows, kind="hadamard")),
     "choice": (
         "rados",

@@ -236,7 +236,7 @@ def test_the_job_publishes_reports_estimates_and_a_page(clinic: Clinic, tmp_path
     job = pipeline(clinic, output=str(tmp_path / "out"))
     assert any("randomised at the source" in line for line in plan_lines(job, None))
     lines = perform(job).lines
-    assert lines[0].startswith("Differentially private for one patient")
+    assert lines[0].startswith("Differentially private for one row")
     found = json.loads((tmp_path / "out" / "estimates.json").read_text())
     assert found["reports"] == 3000
     assert set(found["columns"]["smoker"]) == {"false", "true"}

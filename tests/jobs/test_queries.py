@@ -180,7 +180,7 @@ def test_the_job_plans_and_runs_from_a_file(clinic: Clinic, tmp_path: Path) -> N
     lines = list(plan_lines(job, None))
     assert any("288 cells of sex, smoker, ward" in line for line in lines)  # 3 x 2 x 6 x 4 x 2
     printed = perform(job).lines
-    assert printed[0].startswith("Differentially private for one patient")
+    assert printed[0].startswith("Differentially private for one row")
 
 
 @pytest.mark.parametrize(

@@ -334,7 +334,7 @@ def test_group_privacy_multiplies_the_noise(clinic: Clinic) -> None:
     one = fit(path, domain).release.noise_std["mean"]
     four = fit(path, domain, rows_per_unit=4)
     assert four.release.noise_std["mean"] == pytest.approx(4 * one)
-    assert "for the owner of the records (up to 4 records added" in four.statement.sentence()
+    assert "for any 4 rows (up to 4 records added" in four.statement.sentence()
 
 
 @pytest.mark.cluster

@@ -340,7 +340,7 @@ def test_refusals_from_a_private_error_estimate(folder: Path, tmp_path: Path) ->
     assert manifest["facts"]["refusals"] == result.value.refusals
     assert manifest["facts"]["released_error_rate"] == result.value.error_rate
     planned = "\n".join(plan_lines(load(wanted), None))
-    assert "together    Differentially private for one patient" in planned
+    assert "together    Differentially private for one row" in planned
     assert "composition of 1 " not in planned
     assert "<- chosen" in planned
     # A second run finds the estimate and all answers in the journal: the same student, at no cost.

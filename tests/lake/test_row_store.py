@@ -12,6 +12,7 @@ import pytest
 from daskrado.lake.partial import Job, partition_partial
 from daskrado.lake.row_store import RowStore, row_bytes
 from daskrado.lake.scan import open_lake
+from daskrado.lake.units import Keys
 from daskrado.statistics import HadamardRados, Moments
 from daskrado.statistics.base import Additive
 from daskrado.table.domain import Domain
@@ -34,7 +35,7 @@ def frame() -> pa.Table:
 def total(statistic: Additive, store: RowStore) -> np.ndarray:
     (partition,) = open_lake(frame(), DOMAIN).partitions
     job = Job(statistic, DOMAIN, Lattice(3.0, 16), by_record=False, seeded=True)
-    return partition_partial(job, partition, bytes(32), partition.content, 0, store).vector
+    return partition_partial(job, partition, Keys(bytes(32)), partition.content, 0, store).vector
 
 
 def test_a_binned_row_takes_a_byte_for_each_column() -> None:

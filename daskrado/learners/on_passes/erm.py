@@ -218,7 +218,11 @@ class ObjectivePerturbation(LossLearner):
             raise UsageError("noise gaussian needs budget.delta above 0; use gamma for a pure guarantee")
         kinds: tuple[str, ...] = (self.noise,)
         if self.noise == "auto":
-            kinds = ("gamma", "gaussian") if facts.delta > 0 and facts.rows_per_unit == 1 else ("gamma",)
+            kinds = (
+                ("gamma", "gaussian")
+                if facts.delta > 0 and facts.rows_per_unit == 1 and not facts.spread
+                else ("gamma",)
+            )
         options = [self._calibrated(kind, facts) for kind in kinds]
         return min(options, key=lambda option: option[1].expected_norm(facts.width))
 

@@ -1,0 +1,185 @@
+"""Who owns which rows: exact over the whole lake, whatever the types, files and partitions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import daskrado
+from daskrado.errors import BudgetError, DataError, UsageError
+from daskrado.lake import units as units_module
+from daskrado.lake.collect import collect
+from daskrado.lake.scan import open_lake
+from daskrado.lake.units import unit_hashes, units_of
+from daskrado.privacy.protect import Protect
+from daskrado.statistics import Moments
+from daskrado.statistics.bounded import unit_weights
+from daskrado.table.domain import Domain
+from daskrado.table.lattice import Lattice
+from daskrado.table.yaml_file import parse
+
+KEY = bytes(range(32))
+DOMAIN = parse(
+    Domain,
+    {
+        "id": "visit",
+        "label": {"column": "y", "positive": 1, "negative": 0},
+        "norm_bound": 1.5,
+        "columns": {"a": {"kind": "numeric", "lower": -2, "upper": 2}},
+    },
+    "here",
+)
+SPREAD = Protect.model_validate({"relation": "add_remove", "unit": {"column": "patient", "name": "one patient"}})
+SAMPLE = Protect.model_validate(
+    {"relation": "add_remove", "unit": {"column": "patient", "name": "one patient", "bound": 2, "how": "sample"}}
+)
+
+
+def people(rows: int, seed: int = 0) -> pd.DataFrame:
+    draw = np.random.default_rng(seed)
+    patient = (draw.pareto(1.2, rows) * 20).astype(np.int64) % 97
+    rest = {"a": draw.normal(size=rows), "y": draw.integers(0, 2, rows)}
+    return pd.DataFrame({"visit": np.arange(rows), "patient": patient, **rest})
+
+
+def written(folder: Path, frame: pd.DataFrame, parts: int) -> str:
+    folder.mkdir()
+    for i, part in enumerate(np.array_split(np.arange(len(frame)), parts)):
+        pq.write_table(pa.Table.from_pandas(frame.iloc[part], preserve_index=False), folder / f"{i}.parquet")
+    return str(folder)
+
+
+def summed(source: Any, protect: Protect, **options: Any) -> list[int]:
+    lake, lattice = open_lake(source, DOMAIN), Lattice(DOMAIN.norm_bound, 11)
+    units = units_of(lake, protect, KEY, DOMAIN.id)
+    return collect(Moments(DOMAIN.width), lake, DOMAIN, lattice, units=units, **options).vector.tolist()
+
+
+@pytest.mark.parametrize("protect", [SPREAD, SAMPLE], ids=["spread", "sample"])
+def test_the_same_bits_over_partitions_orders_frames_and_workers(
+    tmp_path: Path, protect: Protect, two_workers: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = people(700)
+    expected = summed(frame, protect)
+    lakes = [written(tmp_path / f"{parts}", frame, parts) for parts in (1, 2, 7)]
+    lakes.append(written(tmp_path / "sorted", frame.sort_values("patient", kind="stable"), 5))
+    lakes.append(written(tmp_path / "mixed", frame.sample(frac=1, random_state=1), 3))
+    for lake in lakes:
+        assert summed(lake, protect) == expected
+    monkeypatch.setattr(units_module, "PASS_ROWS", 100)  # several passes over the ids
+    assert summed(lakes[2], protect) == expected
+    assert summed(lakes[2], protect, client=two_workers) == expected
+
+
+def test_a_lake_clustered_by_unit_is_counted_by_its_tasks(tmp_path: Path) -> None:
+    frame = people(600)
+    groups = [frame[frame.patient % 97 < 40], frame[frame.patient % 97 >= 40]]
+    folder = tmp_path / "clustered"
+    folder.mkdir()
+    for i, group in enumerate(groups):
+        pq.write_table(pa.Table.from_pandas(group, preserve_index=False), folder / f"{i}.parquet")
+    lake = open_lake(str(folder), DOMAIN)
+    assert lake.clustered_by("patient")
+    assert not lake.clustered_by("a")
+    units = units_of(lake, SPREAD, KEY, None)
+    assert units is not None
+    assert units.weights is None
+    assert summed(str(folder), SPREAD) == summed(frame, SPREAD)
+
+
+def test_counts_are_exact_and_ids_are_one_value_in_any_type() -> None:
+    ids = ["7", "7.0", " 7 ", "07", "x", "x", None, "", "-3", "18446744073709551615"]
+    hashes = [tuple(row) for row in unit_hashes(pa.chunked_array([ids]), KEY).tolist()]
+    assert hashes[0] == hashes[1] == hashes[2] == hashes[3]  # 07 is the number 7, as in a file of whole numbers
+    assert hashes[4] == hashes[5] != hashes[0]
+    assert hashes[6] == hashes[7] == (0, 0)
+    numbers = [tuple(row) for row in unit_hashes(pa.chunked_array([pa.array([7, -3, None])]), KEY).tolist()]
+    assert numbers == [hashes[0], hashes[8], (0, 0)]
+    coded = pa.chunked_array([pa.array(["x", "7"]).dictionary_encode()])
+    assert [tuple(row) for row in unit_hashes(coded, KEY).tolist()] == [hashes[4], hashes[0]]
+    assert hashes[0] != tuple(unit_hashes(pa.chunked_array([["7"]]), bytes(32)).tolist()[0])  # by the key
+
+
+def test_weights_are_those_of_the_exact_counts(tmp_path: Path) -> None:
+    frame = people(500)
+    lake = open_lake(written(tmp_path / "lake", frame, 4), DOMAIN)
+    found = units_of(lake, SPREAD, KEY, None)
+    assert found is not None
+    weights = np.concatenate([found.of_partition(part) for part in lake.partitions])
+    owned = Counter(frame.patient)
+    assert weights.tolist() == unit_weights(np.array([owned[p] for p in frame.patient]), 1).tolist()
+
+
+def test_rows_without_a_unit_count_as_nothing_and_say_nothing(tmp_path: Path) -> None:
+    frame = people(300)
+    lost = frame.assign(patient=frame.patient.where(frame.patient > 3).astype("Int64"))
+    assert summed(lost, SPREAD) == summed(frame[frame.patient > 3], SPREAD)
+
+
+def test_unit_columns_that_cannot_be_are_refused_by_their_schema(tmp_path: Path) -> None:
+    frame = people(50)
+    options = {"dataset": "d", "epsilon": 1.0, "delta": 1e-6, "relation": "add_remove", "first_limit": (10, 1e-5)}
+    for column, said in (("nobody", "the lake has no such column"), ("a", "is double, but a unit is named by whole")):
+        with pytest.raises(DataError, match=said):
+            daskrado.fit(frame, DOMAIN, unit={"column": column, "name": "one patient"}, **options)
+    for unit, said in (
+        ({"column": "patient", "name": "p", "bound": 10_001}, "bound"),
+        ({"column": "patient"}, "name"),
+        ({"column": "patient", "name": "p", "how": "often"}, "spread"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            daskrado.fit(frame, DOMAIN, unit=unit, **options)
+
+
+def test_shares_of_a_description_count_people(tmp_path: Path, own_ledger: Path) -> None:
+    """One patient with forty rows of missing values is one fortieth of forty patients' rows, not half of all."""
+    frame = pd.DataFrame(
+        {
+            "visit": np.arange(80),
+            "patient": [0] * 40 + list(range(1, 41)),
+            "a": [None] * 40 + [1.0] * 40,
+            "y": [0, 1] * 40,
+        }
+    )
+    job = {"kind": "describe", "dataset": "d", "lake": frame, "domain": DOMAIN, "output": str(tmp_path / "out")}
+    budget = {"epsilon": 50.0, "delta": 1e-6}
+    private = {"protect": SPREAD, "budget": budget, "ledger": {"first_limit": {"epsilon": 50.0, "delta": 1e-4}}}
+    found = daskrado.run({**job, **private}, write=False)
+    shares = {share.cell: share.value for share in found.value.by_column()["a"]}
+    assert shares["null"] == pytest.approx(1 / 41, abs=0.03)
+
+
+def test_a_statement_is_for_a_person_only_where_that_is_enforced(tmp_path: Path) -> None:
+    frame = people(400)
+    ledgers = [tmp_path / f"{number}.sqlite" for number in range(3)]
+    options = {"dataset": "d", "epsilon": 1.0, "delta": 1e-6, "relation": "add_remove", "first_limit": (20, 1e-5)}
+    enforced = daskrado.fit(
+        frame, DOMAIN, unit={"column": "patient", "name": "one patient"}, ledger=ledgers[0], **options
+    )
+    assert enforced.statement.sentence().startswith(
+        "Differentially private for one patient (all records with one patient added to or removed from the lake; "
+    )
+    assert any("weighted by min(1, 1 / their number)" in text for text in enforced.statement.assumptions)
+    named = daskrado.fit(frame, DOMAIN, unit="one patient", ledger=ledgers[1], **options)
+    assert named.statement.sentence().startswith("Differentially private for one row (one record added")
+    declared = daskrado.fit(frame, DOMAIN, unit="one patient", rows_per_unit=4, ledger=ledgers[2], **options)
+    assert declared.statement.sentence().startswith("Differentially private for any 4 rows (up to 4 records added")
+    one, row, four = (found.release.noise_std["mean"] for found in (enforced, named, declared))
+    assert one == pytest.approx(row, rel=3e-3)
+    assert four == pytest.approx(4 * row, rel=1e-2)
+
+
+def test_rows_cannot_be_charged_to_a_persons_limit(own_ledger: Path) -> None:
+    """What protects a row proves nothing for a person who may own forty of them."""
+    frame = people(400)
+    options = {"dataset": "d", "epsilon": 1.0, "delta": 1e-6, "relation": "add_remove", "first_limit": (20, 1e-5)}
+    daskrado.fit(frame, DOMAIN, unit={"column": "patient", "name": "one patient"}, **options)
+    with pytest.raises(BudgetError, match="proves nothing about the limit under add_remove for one patient"):
+        daskrado.fit(frame, DOMAIN, unit="one patient", **options)
