@@ -356,7 +356,7 @@ BUGS: dict[str, tuple[Any, str, Callable[[Any], Any], tuple[str, ...]]] = {
         Sensitivity,
         "times",
         lambda _: lambda self, rows_per_unit: self,
-        ("moments", "mean", "hadamard", "noisy column", "labels", "gaussian labels", "bags", "margins"),
+        ("moments", "mean", "describe", "hadamard", "noisy column", "labels", "gaussian labels", "bags", "margins"),
     ),
     "gradient": (PrivateGradient, "_reach", forget, ("gradient",)),
     "perturbation": (perturbation, "reach", forget, ("output", "objective")),
