@@ -121,6 +121,8 @@ class LearnJob(PrivateJob):
             raise ValueError(
                 f"{learner.name} deals rows out one by one: a unit would be in several parts; tune on a public_lake"
             )
+        if units and self.asked.protect.relation is Relation.REPLACE_ONE:
+            raise ValueError(f"{learner.name} bounds units under add_remove, which also covers their replacement")
         if self._counts_rows and self.rows is None:
             raise ValueError(
                 f"learner {learner.name} under {self.asked.protect.relation} needs rows: a public guess at "

@@ -20,8 +20,8 @@ class PublicFacts:
     """What a learner may know before it reads a row. ``rows`` is public, or a public stand-in under add/remove.
 
     ``lattice_bits`` is the grid on which rows will be summed; None leaves it to a public rule. Where units are
-    bounded, ``rows`` is their number and ``rows_per_unit`` what each counts for; ``spread`` says that this is over any
-    number of its rows.
+    bounded, ``rows`` is their number and ``rows_per_unit`` what each counts for; ``spread`` says that this is over
+    any number of its rows.
     """
 
     rows: int

@@ -11,6 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import seeded_noise
 
 import daskrado
 from daskrado.errors import BudgetError, DataError, UsageError
@@ -183,3 +184,37 @@ def test_rows_cannot_be_charged_to_a_persons_limit(own_ledger: Path) -> None:
     daskrado.fit(frame, DOMAIN, unit={"column": "patient", "name": "one patient"}, **options)
     with pytest.raises(BudgetError, match="proves nothing about the limit under add_remove for one patient"):
         daskrado.fit(frame, DOMAIN, unit="one patient", **options)
+
+
+def test_every_learner_on_passes_counts_people(tmp_path: Path) -> None:
+    """Rows that are copies of each other, n for a person, teach what one row of each person teaches."""
+    draw = np.random.default_rng(4)
+    once = pd.DataFrame({"patient": np.arange(300), "a": draw.normal(size=300)})
+    once["y"] = (once.a + draw.normal(size=300) > 0).astype(int)
+    copies = once.loc[np.repeat(np.arange(300), 2 ** draw.integers(0, 5, 300))].reset_index(drop=True)
+    unit = {"column": "patient", "name": "one patient"}
+    for number, learner in enumerate(
+        (
+            {"kind": "output_perturbation", "regularisation": 0.01},
+            {"kind": "objective_perturbation", "regularisation": 0.01},
+            {"kind": "gradient", "steps": 30},
+        )
+    ):
+        found = []
+        for which, frame in (("once", once), ("copies", copies)):
+            seeded_noise.reseed()
+            found.append(
+                daskrado.fit(
+                    frame.assign(visit=np.arange(len(frame))),
+                    DOMAIN,
+                    dataset="d",
+                    epsilon=1.0,
+                    delta=1e-6,
+                    unit=unit,
+                    rows=300,
+                    learner=learner,
+                    ledger=tmp_path / f"{number}{which}.sqlite",
+                    first_limit=(20, 1e-5),
+                ).model.weights
+            )
+        assert found[0] == pytest.approx(found[1], rel=1e-6, abs=1e-6), learner  # 2^-n weights are exact

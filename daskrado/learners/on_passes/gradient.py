@@ -27,6 +27,7 @@ from daskrado.privacy.accountant import rounding_gap
 from daskrado.privacy.gaussian_calibration import Calibration, calibrate
 from daskrado.privacy.noise import MAX_SCALE, discrete_gaussian
 from daskrado.privacy.perturbation import PublicFacts
+from daskrado.statistics.bounded import Bounded
 from daskrado.statistics.slopes import SLOPE_BITS, SlopeSum, slope_bits_for
 from daskrado.table.lattice import LEAST_BITS, Lattice
 
@@ -129,7 +130,10 @@ class PrivateGradient(LossLearner):
 
     def _reach(self, facts: PublicFacts) -> float:
         """How far one protected unit moves a sum of gradients."""
-        slopes = SlopeSum.at(np.zeros(facts.width), self.loss or Huber(), _lattice(facts))
+        lattice = _lattice(facts)
+        slopes = SlopeSum.at(np.zeros(facts.width), self.loss or Huber(), lattice, _slope_bits(facts))
+        if facts.spread:
+            return Bounded(facts.width, slopes, facts.rows_per_unit, lattice.bits).sensitivity(facts.relation).l2
         return slopes.sensitivity(facts.relation).l2 * facts.rows_per_unit
 
     def guarantee(self, facts: PublicFacts) -> Guarantee:
