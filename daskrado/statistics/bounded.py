@@ -50,6 +50,7 @@ class WeightedSum(Additive):
 
     @property
     def name(self) -> str:  # type: ignore[override]
+        """That of the statistic inside."""
         return self.inner.name
 
     @property
@@ -128,6 +129,7 @@ class Bounded(Statistic):
 
     @property
     def name(self) -> str:  # type: ignore[override]
+        """That of the statistic inside."""
         return self.inner.name
 
     @property
