@@ -6,17 +6,16 @@ import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import yaml
+from every_kind import ENGINES, KINDS, PATIENT, make_ward, pipeline
 
 import daskrado
 from daskrado.engines.answers import GaussianVotes
 from daskrado.errors import LedgerError, UsageError
 from daskrado.jobs.load import resume
-from daskrado.lake.make import make_lake
 from daskrado.ledger.journal import LOST, Journal, journal_folder, unfinished
 from daskrado.ledger.ledger import Ledger
 from daskrado.ledger.show import ledger_lines
@@ -26,67 +25,7 @@ from daskrado.table.domain import Domain
 
 Killed = Callable[[str], None]
 KILL = "lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)"
-BOTH = {"epsilon": 1.0, "delta": 1e-6}
-PATIENT = {"relation": "replace_one", "unit": "one patient"}
 NO_PLOTS = "from matplotlib.figure import Figure\nFigure.savefig = lambda self, to, **_: to.write('<svg></svg>')\n"
-LABEL = {"relation": "label_flip", "unit": "one label"}
-
-KINDS: dict[str, dict[str, Any]] = {
-    "learn": {"protect": PATIENT, "budget": BOTH},
-    "gradient": {"kind": "learn", "protect": PATIENT, "budget": BOTH, "learner": {"kind": "gradient", "steps": 4}},
-    "objective": {"kind": "learn", "protect": PATIENT, "budget": BOTH, "learner": {"kind": "objective_perturbation"}},
-    "output": {"kind": "learn", "protect": PATIENT, "budget": BOTH, "learner": {"kind": "output_perturbation"}},
-    "tuning": {
-        "kind": "learn",
-        "protect": PATIENT,
-        "budget": {"epsilon": 4.0},
-        "learner": {
-            "kind": "tuning",
-            "grid": [{"kind": "output_perturbation", "regularisation": ridge} for ridge in (0.05, 0.5)],
-        },
-    },
-    "rados": {
-        "sets": [
-            {"name": "h", "kind": "hadamard", "count": 16, "protect": PATIENT, "budget": BOTH},
-            {
-                "name": "b",
-                "kind": "balanced",
-                "count": 8,
-                "protect": PATIENT,
-                "budget": BOTH,
-                "learn": {"kind": "radoboost", "rounds": 4},
-                "keep_epsilon": 0.2,
-            },
-        ]
-    },
-    "labels": {"protect": {"unit": "one label"}, "budget": {"epsilon": 1.0}},
-    "bags": {
-        "protect": {"unit": "one label"},
-        "budget": {"epsilon": 1.0},
-        "bags": "ward",
-        "values": ["cardiology", "maternity", "medicine", "oncology", "surgery"],
-    },
-    "margins": {"protect": PATIENT, "budget": BOTH, "models": ["model.json"], "bins": 20},
-    "describe": {"protect": PATIENT, "budget": BOTH},
-    "local": {"protect": LABEL, "budget": {"epsilon": 1.0}, "reports": {"kind": "labels", "epsilon": 1.0}},
-}
-ENGINES: dict[str, dict[str, Any]] = {
-    "queries": {
-        "protect": {"relation": "add_remove", "unit": "one patient"},
-        "budget": {"epsilon": 2.0, "delta": 1e-6},
-        "universe": ["sex", "smoker", "diabetic"],
-        "updates": 5,
-        "threshold": 1,
-        "queries": [{"sex": "F"}, {"smoker": True}, {"diabetic": True}, {"sex": "M", "smoker": True}],
-    },
-    "teachers": {
-        "protect": {"relation": "add_remove", "unit": "one patient"},
-        "budget": {"epsilon": 12.0, "delta": 1e-6},
-        "teachers": {"count": 20, "learner": {"kind": "moments"}},
-        "answers": {"queries": 30},
-        "student": {"learner": {"kind": "moments"}},
-    },
-}
 SPENT_BY = {"rados": 3}  # two sets and a choice of a round
 
 
@@ -98,14 +37,7 @@ def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def ward(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A lake, its domain file, a model and queries beside it."""
-    folder = tmp_path_factory.mktemp("ward")
-    domain = make_lake(folder / "lake", rows=2000, features=12, partitions=2, seed=7)
-    loaded = Domain.load(domain)
-    weights = np.linspace(-1, 1, loaded.width)
-    LinearModel(loaded, weights, PrivacyStatement.none(), "test", {}).save(folder / "model.json")
-    make_lake(folder / "queries", rows=30, features=12, partitions=1, seed=9)
-    return folder / "lake", Path(domain)
+    return make_ward(tmp_path_factory.mktemp("ward"))
 
 
 @pytest.fixture
@@ -113,12 +45,8 @@ def job(ward: tuple[Path, Path], tmp_path: Path) -> Callable[[str], Path]:
     """``job(name)``: the pipeline file of a kind, whose addresses are relative to another folder than the test's."""
 
     def make(name: str) -> Path:
-        content = {"kind": name, **(KINDS | ENGINES)[name], "dataset": "ward", "lake": "lake", "domain": str(ward[1])}
-        content |= {"output": str(tmp_path / "out"), "ledger": {"first_limit": {"epsilon": 40, "delta": 1e-5}}}
-        if name == "teachers":
-            content["queries"] = "queries"
         path = tmp_path / f"{name}.yaml"
-        path.write_text(yaml.safe_dump(content))
+        path.write_text(yaml.safe_dump(pipeline(name, ward, tmp_path / "out")))
         return path
 
     return make

@@ -1,0 +1,116 @@
+"""A small job of every kind that draws noise, on one lake: for contracts that no kind may escape."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from daskrado.lake.make import make_lake
+from daskrado.models.linear import LinearModel
+from daskrado.privacy.statement import PrivacyStatement
+from daskrado.table.domain import Domain
+
+BOTH = {"epsilon": 1.0, "delta": 1e-6}
+PATIENT = {"relation": "replace_one", "unit": "one patient"}
+LABEL = {"relation": "label_flip", "unit": "one label"}
+
+KINDS: dict[str, dict[str, Any]] = {
+    "learn": {"protect": PATIENT, "budget": BOTH},
+    "gradient": {"kind": "learn", "protect": PATIENT, "budget": BOTH, "learner": {"kind": "gradient", "steps": 4}},
+    "objective": {"kind": "learn", "protect": PATIENT, "budget": BOTH, "learner": {"kind": "objective_perturbation"}},
+    "output": {"kind": "learn", "protect": PATIENT, "budget": BOTH, "learner": {"kind": "output_perturbation"}},
+    "tuning": {
+        "kind": "learn",
+        "protect": PATIENT,
+        "budget": {"epsilon": 4.0},
+        "learner": {
+            "kind": "tuning",
+            "grid": [{"kind": "output_perturbation", "regularisation": ridge} for ridge in (0.05, 0.5)],
+        },
+    },
+    "rados": {
+        "sets": [
+            {"name": "h", "kind": "hadamard", "count": 16, "protect": PATIENT, "budget": BOTH},
+            {
+                "name": "b",
+                "kind": "balanced",
+                "count": 8,
+                "protect": PATIENT,
+                "budget": BOTH,
+                "learn": {"kind": "radoboost", "rounds": 4},
+                "keep_epsilon": 0.2,
+            },
+        ]
+    },
+    "labels": {"protect": {"unit": "one label"}, "budget": {"epsilon": 1.0}},
+    "bags": {
+        "protect": {"unit": "one label"},
+        "budget": {"epsilon": 1.0},
+        "bags": "ward",
+        "values": ["cardiology", "maternity", "medicine", "oncology", "surgery"],
+    },
+    "margins": {"protect": PATIENT, "budget": BOTH, "models": ["model.json"], "bins": 20},
+    "describe": {"protect": PATIENT, "budget": BOTH},
+    "local": {"protect": LABEL, "budget": {"epsilon": 1.0}, "reports": {"kind": "labels", "epsilon": 1.0}},
+}
+ENGINES: dict[str, dict[str, Any]] = {
+    "queries": {
+        "protect": {"relation": "add_remove", "unit": "one patient"},
+        "budget": {"epsilon": 2.0, "delta": 1e-6},
+        "universe": ["sex", "smoker", "diabetic"],
+        "updates": 5,
+        "threshold": 1,
+        "queries": [{"sex": "F"}, {"smoker": True}, {"diabetic": True}, {"sex": "M", "smoker": True}],
+    },
+    "teachers": {
+        "protect": {"relation": "add_remove", "unit": "one patient"},
+        "budget": {"epsilon": 12.0, "delta": 1e-6},
+        "teachers": {"count": 20, "learner": {"kind": "moments"}},
+        "answers": {"queries": 30},
+        "student": {"learner": {"kind": "moments"}},
+    },
+}
+
+# What a contract over all kinds needs beside them: noise on rows, and a description.
+OTHERS: dict[str, dict[str, Any]] = {
+    "rows": {
+        "kind": "rados",
+        "sets": [
+            {
+                "name": "e",
+                "kind": "noisy_edges",
+                "count": 8,
+                "protect": PATIENT,
+                "budget": {"epsilon": 2.0, "delta": 1e-6},
+            },
+            {
+                "name": "r",
+                "kind": "randomised_response",
+                "features": ["smoker"],
+                "unit": "u",
+                "budget": {"epsilon": 1.0},
+            },
+        ],
+    },
+    "describe": {"protect": PATIENT, "budget": BOTH},
+}
+
+
+def make_ward(folder: Path) -> tuple[Path, Path]:
+    """A lake, its domain file, a model and queries beside it."""
+    domain = make_lake(folder / "lake", rows=2000, features=12, partitions=2, seed=7)
+    loaded = Domain.load(domain)
+    weights = np.linspace(-1, 1, loaded.width)
+    LinearModel(loaded, weights, PrivacyStatement.none(), "test", {}).save(folder / "model.json")
+    make_lake(folder / "queries", rows=30, features=12, partitions=1, seed=9)
+    return folder / "lake", Path(domain)
+
+
+def pipeline(name: str, ward: tuple[Path, Path], output: Path) -> dict[str, Any]:
+    """The content of a kind's pipeline file, whose addresses are relative to the ward's folder."""
+    own = (KINDS | ENGINES | OTHERS)[name]
+    content = {"kind": name, **own, "dataset": "ward", "lake": "lake", "domain": str(ward[1])}
+    content |= {"output": str(output), "ledger": {"first_limit": {"epsilon": 40, "delta": 1e-5}}}
+    return content | ({"queries": "queries"} if content["kind"] == "teachers" else {})
