@@ -25,8 +25,13 @@ def begin(rows: Rows, who: str) -> None:
 
 
 def identity(rows: Rows) -> str:
-    """The name that a ledger was born with; copies have the same."""
+    """The name that a ledger was born with; copies have the same. A ledger of a newer version is refused."""
     for record in chain.records(rows, "r.id = 1"):
+        if record.facts["version"] != VERSION:
+            raise LedgerError(
+                f"the ledger {rows.address} has version {record.facts['version']}; this daskrado reads versions 1 and "
+                f"{VERSION}: use the daskrado that wrote it"
+            )
         return str(record.facts["id"])
     raise chain.broken(rows, 1)
 

@@ -13,7 +13,7 @@ import pytest
 from waiting import end, start
 
 from daskrado.errors import BudgetError, LedgerError
-from daskrado.ledger import chain
+from daskrado.ledger import chain, checked
 from daskrado.ledger.history import check_all
 from daskrado.ledger.ledger import Ledger, State
 from daskrado.privacy.accountant import PureEvent
@@ -82,6 +82,14 @@ def test_a_ledger_of_a_newer_kind_of_record_stops(ledger):
         chain.insert(rows, (*columns, chain.digest_of(last.digest, *columns)))
     with pytest.raises(LedgerError, match="unknown kind, 'loan': a newer daskrado wrote it"):
         check_all(ledger)
+
+
+def test_a_ledger_of_a_newer_version_is_refused(address, monkeypatch):
+    monkeypatch.setattr(checked, "VERSION", 3)
+    Ledger.open(address)
+    monkeypatch.undo()
+    with pytest.raises(LedgerError, match="has version 3; this daskrado reads versions 1 and 2"):
+        Ledger.open(address)
 
 
 FULL = """
