@@ -130,7 +130,7 @@ def append(
     moved = rows.execute("SELECT 1 FROM records WHERE id = ? AND kind = ?", (last.record, str(Kind.MOVED)))
     if kind is not Kind.ARRIVED and list(moved):
         raise LedgerError(f"the ledger {rows.address} was moved to another place and is closed; use that one")
-    own = (at or now(), who, dataset, run, entry, name, canonical(body))
+    own = (at or now(), who, dataset, run, entry, str(name), canonical(body))
     columns = (last.record + 1, str(kind), *own)
     digest = digest_of(last.digest, *columns)
     insert(rows, (*columns, digest))

@@ -29,8 +29,8 @@ def identity(rows: Rows) -> str:
     for record in chain.records(rows, "r.id = 1"):
         if record.facts["version"] != VERSION:
             raise LedgerError(
-                f"the ledger {rows.address} has version {record.facts['version']}; this daskrado reads versions 1 and "
-                f"{VERSION}: use the daskrado that wrote it"
+                f"the ledger {rows.address} has version {record.facts['version']}; this daskrado reads versions "
+                f"1 and {VERSION}: use the daskrado that wrote it"
             )
         return str(record.facts["id"])
     raise chain.broken(rows, 1)
