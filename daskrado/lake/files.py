@@ -75,7 +75,9 @@ def _find(source: Any) -> tuple[str, list[LakeFile]]:
     filesystem, path, info = _reached(address)
     if info.type == pafs.FileType.NotFound and any(mark in path for mark in "*?["):
         base, infos = _glob(filesystem, path)
-        _check_outside(filesystem, base, address)
+        for folder in {base, *(os.path.dirname(info.path) for info in infos)}:
+            _check_outside(filesystem, folder, address)
+        infos = _listed(filesystem, infos, address)
     elif info.type == pafs.FileType.NotFound:
         raise DataError(f"{shown(address)}: no such file or directory")
     elif info.type == pafs.FileType.File:
@@ -88,7 +90,7 @@ def _find(source: Any) -> tuple[str, list[LakeFile]]:
             if folder != path or form not in FORMS:
                 _refuse_table(form, folder, address)
             return base, _table_files(form, address, None)
-        _check_outside(filesystem, os.path.dirname(path), address)
+        _check_outside(filesystem, path, address)
         if any(i.base_name == INCOMPLETE for i in infos):
             raise DataError(f"{shown(address)}: is being written, or its writer was cut off (it holds {INCOMPLETE})")
         if listed_files(filesystem, path, infos, None, shown(address)) is not None:
@@ -185,7 +187,9 @@ def _place(address: str, path: str) -> tuple[pafs.FileSystem, str]:
 
 
 def _check_outside(filesystem: pafs.FileSystem, folder: str, address: str) -> None:
-    """Refuse a part of a table's folder: among its files are those of other versions."""
+    """Refuse a part of a table's folder, by whatever link: among its files are those of other versions."""
+    if isinstance(filesystem, pafs.LocalFileSystem):
+        folder = os.path.realpath(folder)
     while folder not in ("", "/", "."):
         marks = [f"{folder}/_delta_log", f"{folder}/.hoodie", f"{folder}/metadata"]
         there = [i.path for i in filesystem.get_file_info(marks) if i.type == pafs.FileType.Directory]
@@ -194,6 +198,27 @@ def _check_outside(filesystem: pafs.FileSystem, folder: str, address: str) -> No
             if (table := table_in(folder, (i.path for i in listed))) is not None:
                 _refuse_table(*table, address)
         folder = os.path.dirname(folder)
+
+
+def _listed(filesystem: pafs.FileSystem, infos: list[pafs.FileInfo], address: str) -> list[pafs.FileInfo]:
+    """The files of a glob that count: in the folder of an ingested lake those that its manifest lists."""
+    kept, lakes = [], dict[str, set[str] | None]()
+    for info in infos:
+        folder, listed = os.path.dirname(info.path), None
+        while listed is None and folder not in ("", "/", "."):
+            if folder not in lakes:
+                lakes[folder] = _listing(filesystem, folder, address)
+            listed, folder = lakes[folder], os.path.dirname(folder)
+        if listed is None or info.path in listed:
+            kept.append(info)
+    return kept
+
+
+def _listing(filesystem: pafs.FileSystem, folder: str, address: str) -> set[str] | None:
+    if filesystem.get_file_info(f"{folder}/{MANIFEST}").type != pafs.FileType.File:
+        return None
+    found = listed_files(filesystem, folder, _below(filesystem, folder), None, shown(address))
+    return None if found is None else set(found[1])
 
 
 def _refuse_table(form: str, folder: str, address: str) -> NoReturn:

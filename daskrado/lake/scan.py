@@ -38,6 +38,9 @@ class Lake:
     fingerprint: str
     schema: pa.Schema
     table: TableVersion | None = None  # where the lake is one version of a table
+    schemas: tuple[tuple[str, pa.Schema], ...] = field(
+        default=(), repr=False
+    )  # the different ones, by a file of each
     facts: tuple[dict[str, ColumnFacts], ...] = field(default=(), repr=False)  # of partitions that are whole files
 
     def __repr__(self) -> str:
@@ -59,7 +62,7 @@ class Lake:
         if len(self.partitions) == 1:
             return True
         spans = [found[column] for found in self.facts if column in found]
-        if len(spans) < len(self.partitions) or not all(type(span.smallest) is int for span in spans):
+        if len(spans) < len(self.partitions) or not all(span.known and type(span.smallest) is int for span in spans):
             return False
         ordered = sorted((span.smallest, span.largest) for span in spans)
         return all(one[1] < other[0] for one, other in itertools.pairwise(ordered))
@@ -115,6 +118,7 @@ def open_lake(
         fingerprint=fingerprint(rows, [f.facts for f in footers], {name for f in footers for name, _ in f.file.hive}),
         schema=footers[0].schema,
         table=files[0].table,
+        schemas=tuple({footer.schema: (footer.file.path, footer.schema) for footer in footers}.values()),
         facts=tuple(f.facts for f in footers if len(f.partitions()) == 1),
     )
 

@@ -25,7 +25,7 @@ from daskrado.privacy.protect import Protect
 from daskrado.statistics.bounded import WEIGHT_BITS, unit_weights
 from daskrado.table.arrow_arrays import plain
 
-_WHOLE = re.compile(r"(-?[0-9]{1,18})(?:\.0+)?")
+_WHOLE = re.compile(rb"([+-]?[0-9]{1,40})(?:\.0*)?")
 PASS_ROWS = 1 << 25  # ids held at once by the driver: half a gigabyte
 
 
@@ -92,13 +92,12 @@ def check_units(lake: Lake, protect: Protect, record: str | None) -> None:
         raise UsageError(
             "protect.unit.how: sample keeps records by their id: name the domain's id column, or use how: spread"
         )
-    if protect.column not in lake.schema.names:
-        raise DataError(
-            f"protect.unit.column {protect.column!r}: the lake has no such column; it has "
-            f"{', '.join(lake.schema.names[:20])}"
-        )
-    if (problem := type_problem(lake.schema.field(protect.column).type)) is not None:
-        raise DataError(f"protect.unit.column {protect.column!r} {problem}")
+    for path, schema in lake.schemas or (("", lake.schema),):
+        where = f"{path}: protect.unit.column {protect.column!r}".removeprefix(": ")
+        if protect.column not in schema.names:
+            raise DataError(f"{where}: the lake has no such column; it has {', '.join(schema.names[:20])}")
+        if (problem := type_problem(schema.field(protect.column).type)) is not None:
+            raise DataError(f"{where} {problem}")
 
 
 def units_of(lake: Lake, protect: Protect | None, key: bytes, record: str | None) -> Units | None:
@@ -217,12 +216,22 @@ def _numbers(values: NDArray[Any], key: bytes) -> NDArray[np.uint64]:
     return np.frombuffer(encrypt.update(blocks.tobytes()), dtype=np.uint64).reshape(-1, 2)
 
 
+def _whole(text: bytes) -> int | None:
+    """The whole number that a text writes, if a column of whole numbers could hold it."""
+    found = _WHOLE.fullmatch(text)
+    number = None if found is None else int(found[1])
+    return number if number is not None and -(2**63) <= number < 2**64 else None
+
+
 def _texts(values: pa.Array, key: bytes) -> NDArray[np.uint64]:
     """Texts, trimmed; those of whole numbers as numbers, also with a decimal point and zeros behind it."""
-    texts = [str(text).strip() for text in values.to_pylist()]
-    whole = [int(found[1]) if (found := _WHOLE.fullmatch(text)) else None for text in texts]
-    numbers = _numbers(np.array([0 if n is None else n for n in whole], dtype=np.int64), key)
-    digests = [hashlib.blake2b(text.encode(), key=key, digest_size=16).digest() for text in texts]
+    texts = [bytes(text).strip() for text in values.cast(pa.large_binary()).to_pylist()]
+    whole = [_whole(text) for text in texts]
+    small = [n is not None and n < 2**63 for n in whole]
+    signed = np.array([n if ok else 0 for n, ok in zip(whole, small, strict=True)], dtype=np.int64)
+    unsigned = np.array([0 if ok or n is None else n for n, ok in zip(whole, small, strict=True)], dtype=np.uint64)
+    numbers = np.where(np.array(small)[:, None], _numbers(signed, key), _numbers(unsigned, key))
+    digests = [hashlib.blake2b(text, key=key, digest_size=16).digest() for text in texts]
     others = np.frombuffer(b"".join(digests), dtype=np.uint64).reshape(-1, 2).copy()
     others[[not text for text in texts]] = 0
     return np.where(np.array([n is not None for n in whole])[:, None], numbers, others)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from daskrado.table.domain import Scalar
 
-_DAY = 86_400e6  # microseconds
+_DAY = {"s": 86_400.0, "ms": 86_400e3, "us": 86_400e6, "ns": 86_400e9}
 
 
 def as_table(source: Any) -> pa.Table | None:
@@ -54,8 +54,9 @@ def in_days(data: pa.Array) -> pa.Array:
     """Dates and moments as days since 1970."""
     if pa.types.is_date32(data.type):
         return data.cast(pa.int32()).cast(pa.float64())
-    moments = data.cast(pa.timestamp("us", getattr(data.type, "tz", None))).cast(pa.int64())
-    return pc.divide(moments.cast(pa.float64(), safe=False), _DAY)
+    # By whole numbers of the column's own unit: no value, however far or fine, is refused or cut.
+    unit = "ms" if pa.types.is_date64(data.type) else data.type.unit
+    return pc.divide(data.cast(pa.int64()).cast(pa.float64(), safe=False), _DAY[unit])
 
 
 def to_numpy(data: pa.Array) -> NDArray[Any]:

@@ -143,6 +143,14 @@ def test_files_that_the_manifest_does_not_list_are_never_left_out_in_silence(tmp
         open_lake(str(out), DOMAIN)
 
 
+def test_a_glob_over_an_ingested_lake_reads_what_counts(tmp_path: Path) -> None:
+    out = tmp_path / "lake"
+    ingest([day(tmp_path, 50, 1)], str(out), layout=Layout(by="day"))
+    left = next(out.rglob("*.parquet")).parent / "part-0123abcd-00000.parquet"
+    pq.write_table(pa.table({"a": [1.0], "b": [1], "y": [1]}), left)
+    assert open_lake(f"{out}/*/*.parquet", DOMAIN).rows == 50
+
+
 @pytest.mark.parametrize("by", [None, "day"])
 def test_compaction_changes_no_sum_and_no_fingerprint(tmp_path: Path, by: str | None) -> None:
     days = [day(tmp_path, 30 + seed, seed, b=seed > 1) for seed in range(1, 7)]

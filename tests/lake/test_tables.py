@@ -199,6 +199,14 @@ def test_a_part_of_a_tables_folder_is_refused(delta: str, part: str) -> None:
         find_files(source)
 
 
+def test_no_glob_above_a_table_and_no_link_into_it_reads_removed_files(delta: str, tmp_path: Path) -> None:
+    inside = next(Path(delta).glob("site=*"))
+    (tmp_path / "link").symlink_to(inside)
+    for source in (f"{tmp_path}/visit[s]/*/*.parquet", f"{tmp_path}/*/site=*/*.parquet", str(tmp_path / "link")):
+        with pytest.raises(UsageError, match="reads a part of the Delta table"):
+            find_files(source)
+
+
 def test_a_table_inside_a_lakes_folder_is_refused(delta: str) -> None:
     with pytest.raises(UsageError, match="reads a part of the Delta table"):
         find_files(Path(delta).parent)

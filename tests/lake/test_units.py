@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,10 @@ import daskrado
 from daskrado.errors import BudgetError, DataError, UsageError
 from daskrado.lake import units as units_module
 from daskrado.lake.collect import collect
-from daskrado.lake.scan import open_lake
+from daskrado.lake.fingerprint import ColumnFacts
+from daskrado.lake.scan import Lake, open_lake
 from daskrado.lake.units import unit_hashes, units_of
+from daskrado.ledger.ledger import Ledger
 from daskrado.privacy.protect import Protect
 from daskrado.statistics import Moments
 from daskrado.statistics.bounded import unit_weights
@@ -106,6 +109,35 @@ def test_counts_are_exact_and_ids_are_one_value_in_any_type() -> None:
     coded = pa.chunked_array([pa.array(["x", "7"]).dictionary_encode()])
     assert [tuple(row) for row in unit_hashes(coded, KEY).tolist()] == [hashes[4], hashes[0]]
     assert hashes[0] != tuple(unit_hashes(pa.chunked_array([["7"]]), bytes(32)).tolist()[0])  # by the key
+    for number, kind in ((1234567890123456789, pa.int64()), (-(2**63), pa.int64()), (2**64 - 1, pa.uint64())):
+        stored = unit_hashes(pa.chunked_array([pa.array([number], kind)]), KEY).tolist()
+        for text in (str(number), f"{number}.0", f"  {number}"):
+            assert unit_hashes(pa.chunked_array([[text]]), KEY).tolist() == stored
+    odd = pa.array([b"\xff\xfe", b"a"]).cast(pa.string(), safe=False)
+    assert len({tuple(row) for row in unit_hashes(pa.chunked_array([odd]), KEY).tolist()}) == 2
+
+
+def test_every_file_must_have_the_unit_column_before_anything_is_debited(tmp_path: Path, own_ledger: Path) -> None:
+    frame = people(60)
+    for number, other in enumerate((frame.drop(columns="patient"), frame.assign(patient=frame.patient * 1.5))):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        pq.write_table(pa.Table.from_pandas(frame[:30], preserve_index=False), folder / "a.parquet")
+        pq.write_table(pa.Table.from_pandas(other[30:], preserve_index=False), folder / "b.parquet")
+        with pytest.raises(DataError, match=r"b\.parquet: protect\.unit\.column 'patient'"):
+            daskrado.fit(
+                str(folder), DOMAIN, dataset="d", epsilon=1.0, delta=1e-6, first_limit=(10, 1e-5),
+                unit={"column": "patient", "name": "one patient"},
+            )  # fmt: skip
+    assert not own_ledger.exists() or not Ledger.open(own_ledger).entries()
+
+
+def test_footers_of_which_a_part_is_unknown_show_no_clusters() -> None:
+    known = ColumnFacts(0, 1, 3)
+    lake = Lake((1, 2), 2, 2, "", pa.schema([]), facts=({"p": known}, {"p": ColumnFacts(0, 5, 9)}))
+    assert lake.clustered_by("p")
+    part = replace(lake, facts=({"p": ColumnFacts.from_statistics(None, 5) + known}, {"p": ColumnFacts(0, 5, 9)}))
+    assert not part.clustered_by("p")
 
 
 def test_weights_are_those_of_the_exact_counts(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import daskrado
 from daskrado.errors import DataError, UsageError
 from daskrado.lake.ingest import ingest
 from daskrado.models.linear import LinearModel
+from daskrado.table.arrow_arrays import in_days
 from daskrado.table.domain import Domain
 from daskrado.table.encoding import encode_table
 from daskrado.table.yaml_file import parse, read_yaml
@@ -133,3 +134,12 @@ def test_ingest_gives_dates_their_type_and_describe_their_kind(tmp_path: Path) -
     assert manifest["columns"] == {"day": "date32[day]", "at": "timestamp[us]", "us": "string", "y": "int64"}
     text, _ = describe(str(tmp_path / "lake"), "y")
     assert text.count("kind: date") == 2
+
+
+def test_no_moment_is_too_fine_or_too_far() -> None:
+    """A private run must not stop because of one row's value."""
+    odd = [1234567890123456789, -(2**63) + 1, 2**63 - 1, 0]
+    for unit, second in (("s", 1), ("ms", 10**3), ("us", 10**6), ("ns", 10**9)):
+        found = in_days(pa.array(odd, pa.timestamp(unit)))
+        assert found.to_pylist() == pytest.approx([value / second / 86400 for value in odd], rel=1e-12)
+    assert in_days(pa.array([2**62], pa.int64()).cast(pa.date64(), safe=False)).to_pylist()[0] > 0
