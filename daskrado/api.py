@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from daskrado.cluster import ClusterConfig, cluster_config
+from daskrado.cluster import cluster_config
 from daskrado.errors import UsageError
 from daskrado.jobs.base import Job, Opening, perform
 from daskrado.jobs.load import job_class, load_job, load_kind
@@ -43,20 +43,21 @@ def run(
     out: str | Path | None = None,
     write: bool = True,
     workers: int | None = None,
-    cluster: str | Path | ClusterConfig | None = None,
     changes: Mapping[str, Any] | None = None,
     **how: Unpack[Opening],
 ) -> Result:
     """Run a job of any kind: a pipeline file, its keys as a mapping, or a job object.
 
-    ``ledger``, ``overwrite`` (False) and ``progress`` are keywords of this and of the functions of single kinds.
+    ``ledger``, ``overwrite`` (False), ``cluster`` and ``progress`` are keywords of this and of the functions of
+    single kinds.
 
     ``out`` replaces the output folder; ``write=False`` publishes nothing and only returns the result. ``changes``
     replaces keys of the file, dotted where nested: ``{"budget.epsilon": 0.5}``. See :func:`fit` for ``workers`` and
     ``cluster``.
     """
-    where = None if workers is None and cluster is None else _cluster(workers, cluster)
-    chosen = load_job(job, changes).with_changes(cluster=where, output=None if out is None else str(out))
+    if workers is not None:
+        how["cluster"] = cluster_config(workers, how.get("cluster"))
+    chosen = load_job(job, changes).with_changes(output=None if out is None else str(out))
     return perform(chosen, write=write, **how)
 
 
@@ -80,7 +81,7 @@ def fit(
     first_limit: tuple[float, float] | None = None,
     private: bool = True,
     workers: int | None = None,
-    cluster: str | Path | ClusterConfig | None = None,
+    cluster: Any = None,
     output: str | Path | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
@@ -96,7 +97,9 @@ def fit(
 
     ``workers`` is a number of local worker processes, 0 for none; by default a lake below 64 MiB is read in this
     process and a larger one by a worker for each core. Workers do not run the calling script anew: it needs no
-    ``if __name__ == "__main__"``. ``cluster`` is a cluster file, a scheduler's address or a ClusterConfig.
+    ``if __name__ == "__main__"``. ``cluster`` is a cluster file, a scheduler's address, a Dask
+    client, a cluster object with ``get_client()`` or a ClusterConfig; by default the client that is active here or in
+    the task that calls, if there is one. Clients that others opened are never closed.
 
     Sensitivity
         Derived by the statistic from the Domain's norm bound and the relation; there is no argument for it.
@@ -117,7 +120,7 @@ def fit(
         "lattice_bits": lattice_bits,
         "rows": rows,
         "statistic": None if statistic is None else _choice("statistic", statistic),
-        "cluster": _cluster(workers, cluster),
+        "cluster": cluster_config(workers, cluster),
         "ledger": {
             "path": None if ledger is None else _path("ledger", ledger),
             "first_limit": None if first_limit is None else _limit(first_limit),
@@ -132,10 +135,6 @@ def fit(
 
     job = parse(LearnJob, content, "pipeline")
     return perform(job, overwrite=overwrite, progress=progress, write=output is not None)
-
-
-def _cluster(workers: int | None, cluster: str | Path | ClusterConfig | None) -> ClusterConfig:
-    return cluster if isinstance(cluster, ClusterConfig) else cluster_config(workers, cluster)
 
 
 def _choice(name: str, value: Any) -> dict[str, Any]:

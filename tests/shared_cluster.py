@@ -11,7 +11,7 @@ from typing import Any
 
 from distributed import Client
 
-PRIVATE = ("RowStore", "WorkerStore", "Secret", "Sheaf", "Partial", "Rows", "LabelledRows", "Trained", "SignatureKey")
+PRIVATE = ("RowStore", "WorkerStore", "Secret", "Sheaf", "Partial", "Rows", "LabelledRows", "Trained")
 NO_SPILLING = {f"DASK_DISTRIBUTED__WORKER__MEMORY__{word}": "False" for word in ("TARGET", "SPILL")}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from importlib import import_module
 from typing import Any
@@ -12,7 +13,7 @@ import click
 from daskrado import __version__
 from daskrado.errors import DaskradoError, LedgerError
 
-INTERRUPTED = 130
+INTERRUPTED, TERMINATED = 130, 143  # 128 and the number of the signal
 
 COMMANDS = {
     "lake": ("lakes:lake", "Lakes: make a synthetic clinic."),
@@ -32,7 +33,7 @@ COMMANDS = {
     "compose": ("ledger:compose", "Add up privacy losses by every theorem, for planned or charged releases."),
     "site": ("sites:site", "Take part in a study of several sites; rows stay here."),
     "study": ("sites:study", "Coordinate a study: open, status, combine."),
-    "cluster": ("cluster:cluster", "Prepare clusters: certificates for TLS."),
+    "cluster": ("cluster:cluster", "Clusters: certificates for TLS, jobs on a scheduler."),
     "bench": ("bench:bench", "Measure the promises of speed and memory."),
 }
 
@@ -79,8 +80,19 @@ def cli(debug: bool, verbose: bool) -> None:
         logging.getLogger("daskrado").setLevel(logging.INFO)
 
 
+class Terminated(BaseException):
+    """SIGTERM, as scancel, kubectl delete, timeout and a shutdown send it: it ends a run as Ctrl-C does."""
+
+
+def _on_sigterm(number: int, frame: Any) -> None:
+    del frame
+    signal.signal(number, signal.SIG_IGN)  # once is enough: what follows gives grants back
+    raise Terminated
+
+
 def main() -> None:
-    """Run the command line: one clear line for an error, 2 for usage, 1 for data, 130 for Ctrl-C."""
+    """Run the command line: one clear line for an error, 2 for usage, 1 for data, 130 for Ctrl-C, 143 for SIGTERM."""
+    signal.signal(signal.SIGTERM, _on_sigterm)
     debug = "--debug" in sys.argv[1:]
     words = [word for word in sys.argv[1:] if word != "--debug"]
     # One BLAS thread, as in Dask's workers: small products gain nothing from more, and more would fight for cores.
@@ -98,12 +110,13 @@ def main() -> None:
         code = 2
     except click.ClickException as error:
         code = _complain(error.format_message(), 2)
-    except (KeyboardInterrupt, click.Abort) as error:
+    except (KeyboardInterrupt, click.Abort, Terminated) as error:
         # A resumed run's grant is older than this command.
         resumed = any(word == "resume" or word.startswith("--resume") for word in words)
         grant = "daskrado ledger show tells how the run stands" if resumed else "a grant that it took was given back"
         rest = _left(error) or [f"nothing was written, and {grant}"]
-        code = _complain("; ".join(["interrupted", *rest]), INTERRUPTED)
+        ended = ("terminated", TERMINATED) if isinstance(error, Terminated) else ("interrupted", INTERRUPTED)
+        code = _complain("; ".join([ended[0], *rest]), ended[1])
     except OSError as error:
         if debug:
             raise

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
 from daskrado.errors import UsageError
 from daskrado.table.yaml_file import Frozen, parse, read_yaml
@@ -52,7 +52,7 @@ class ClusterConfig(Frozen):
     kind: Literal["auto", "in_process", "local", "scheduler", "slurm"] = "auto"
     workers: int | None = Field(default=None, ge=1, le=MOST_WORKERS)
     threads: int = Field(default=1, ge=1, le=64)
-    memory_limit: Size = "2GiB"
+    memory_limit: Size = Field(default="auto", description="of a local worker; auto shares out what the machine has")
     address: str | None = None
     scheduler_file: str | None = None
     connect_timeout: float = Field(default=20.0, gt=0, le=3600)
@@ -64,6 +64,9 @@ class ClusterConfig(Frozen):
     tls_client_cert: str | None = None
     tls_client_key: str | None = None
     slurm: SlurmConfig = SlurmConfig()
+    _given: Any = PrivateAttr(None)
+    priority: int = Field(default=0, ge=-1000, le=1000, description="of the job's tasks beside those of other jobs")
+    resources: dict[str, float] = Field(default={}, description="what a worker must offer, such as {GPU: 1}")
     performance_report: str | None = Field(default=None, description="an HTML file about the tasks of the job")
 
     @model_validator(mode="after")
@@ -72,6 +75,23 @@ class ClusterConfig(Frozen):
         if any(files) and not all(files):
             raise ValueError("tls_ca_file, tls_client_cert and tls_client_key come together")
         return self
+
+    @classmethod
+    def of(cls, given: Any) -> ClusterConfig:
+        """The workers of a Dask client, or of a cluster object with ``get_client()``.
+
+        A journal remembers its scheduler's address alone: a run that is resumed elsewhere connects anew.
+        """
+        scheduler = getattr(given, "scheduler", None)
+        address = getattr(given, "scheduler_address", None) or getattr(scheduler, "address", None)
+        found = cls(kind="scheduler", address=None if address is None else str(address))
+        found._given = given
+        return found
+
+    @property
+    def given(self) -> Any:
+        """The client or cluster object that the caller handed in; it is never closed here."""
+        return self._given
 
     @property
     def encrypted(self) -> bool:
@@ -88,28 +108,60 @@ class ClusterConfig(Frozen):
                 )
 
 
+def is_cluster(value: Any) -> bool:
+    """Whether a value is a Dask client, or a cluster object that gives one."""
+    return callable(getattr(value, "get_client", None)) or all(
+        callable(getattr(value, name, None)) for name in ("submit", "scatter", "run_on_scheduler")
+    )
+
+
 def cluster_config(
-    workers: int | None = None, cluster: str | Path | None = None, performance_report: str | None = None
+    workers: int | None = None,
+    cluster: Any = None,
+    performance_report: str | None = None,
+    priority: int | None = None,
+    resources: str | None = None,
 ) -> ClusterConfig:
-    """From the command line: ``--workers N``, or ``--cluster`` with a YAML file or a scheduler's address."""
+    """The workers of a job: so many local ones, or those of a file, an address, a Dask client or a cluster object."""
     if workers is not None and cluster is not None:
         raise UsageError("give --workers or --cluster, not both")
     found = ClusterConfig()
     if cluster is not None:
-        if not isinstance(cluster, str | Path):
-            raise UsageError(f"cluster must be a file or a scheduler's address, got {type(cluster).__name__}")
-        remote = "://" in str(cluster)
-        found = (
-            ClusterConfig(kind="scheduler", address=str(cluster))
-            if remote
-            else parse(ClusterConfig, read_yaml(cluster), str(cluster))
-        )
+        found = _named(cluster)
     elif workers is not None:
         if not isinstance(workers, int) or isinstance(workers, bool):
             raise UsageError(f"workers must be a whole number, got {type(workers).__name__}")
         if not 0 <= workers <= MOST_WORKERS:
             raise UsageError(f"--workers must be from 0 (in this process) to {MOST_WORKERS}, got {workers}")
         found = ClusterConfig(kind="local", workers=workers) if workers else ClusterConfig(kind="in_process")
-    if performance_report is not None:
-        return found.model_copy(update={"performance_report": performance_report})
+    changes: dict[str, Any] = {"performance_report": performance_report, "priority": priority}
+    if resources is not None:
+        changes["resources"] = _resources(resources)
+    return found.model_copy(update={key: value for key, value in changes.items() if value is not None})
+
+
+def _named(cluster: Any) -> ClusterConfig:
+    if isinstance(cluster, ClusterConfig):
+        return cluster
+    if is_cluster(cluster):
+        return ClusterConfig.of(cluster)
+    if not isinstance(cluster, str | Path):
+        raise UsageError(
+            "cluster must be a file, a scheduler's address, a Dask client or a cluster object, "
+            f"got {type(cluster).__name__}"
+        )
+    if "://" in str(cluster):
+        return ClusterConfig(kind="scheduler", address=str(cluster))
+    return parse(ClusterConfig, read_yaml(cluster), str(cluster))
+
+
+def _resources(text: str) -> dict[str, float]:
+    """``GPU=1,LICENCE=2`` as Dask's workers name what they offer."""
+    found = {}
+    for pair in text.split(","):
+        name, _, amount = pair.partition("=")
+        try:
+            found[name.strip()] = float(amount)
+        except ValueError:
+            raise UsageError(f"--resources {text}: must be NAME=NUMBER, separated by commas, such as GPU=1") from None
     return found

@@ -14,11 +14,12 @@ from typing import Any, ClassVar, Self, TypedDict, Unpack
 
 from pydantic import Field, PrivateAttr, StrictBool, field_validator, model_validator
 
-from daskrado.cluster import ClusterConfig
+from daskrado.cluster import ClusterConfig, cluster_config, is_cluster
 from daskrado.errors import UsageError, about_the_key
 from daskrado.jobs.outcome import Charge, Line, Outcome, Result, calibrated
 from daskrado.jobs.run import Run
 from daskrado.lake.collect import Progress
+from daskrado.lake.label import labelled
 from daskrado.lake.scan import Lake, open_lake
 from daskrado.lake.snapshots import table_address, table_keys
 from daskrado.ledger.account import Account
@@ -61,6 +62,12 @@ class Job(Frozen):
     cluster: ClusterConfig = ClusterConfig()
     ledger: LedgerConfig = LedgerConfig()
     _notes: tuple[str, ...] = PrivateAttr(())
+
+    @field_validator("cluster", mode="before")
+    @classmethod
+    def _take_client(cls, value: Any) -> Any:
+        """A Dask client, or a cluster object that gives one, is a cluster, too."""
+        return ClusterConfig.of(value) if is_cluster(value) else value
 
     @field_validator("domain", mode="before")
     @classmethod
@@ -165,9 +172,9 @@ class Job(Frozen):
                 holder.pop(last, None)
         return content
 
-    def with_changes(self, *, cluster: ClusterConfig | None = None, output: str | None = None) -> Self:
+    def with_changes(self, *, cluster: Any = None, output: str | None = None) -> Self:
         """The same job on other workers or with another output folder."""
-        changes = {"cluster": cluster, "output": output}
+        changes = {"cluster": None if cluster is None else cluster_config(cluster=cluster), "output": output}
         return self.model_copy(update={key: value for key, value in changes.items() if value is not None})
 
 
@@ -220,6 +227,7 @@ class Opening(TypedDict, total=False):
     """Keywords of all that runs a job: see :func:`opened`."""
 
     overwrite: bool
+    cluster: Any
     ledger: str | Path | None
     progress: Progress | None
     account: Account | None
@@ -231,15 +239,19 @@ def opened(
     *,
     write: bool,
     overwrite: bool = False,
+    cluster: Any = None,
     ledger: str | Path | None = None,
     progress: Progress | None = None,
     account: Account | None = None,
 ) -> Iterator[Run]:
     """A run with its account open and its charges reserved; whatever fails before a draw voids them.
 
-    ``overwrite`` replaces the output folder, ``ledger`` is debited in place of the job's, ``progress`` is called with
+    ``overwrite`` replaces the output folder, ``cluster`` (a file, an address, a Dask client, a cluster object or a
+    ClusterConfig) the job's workers; ``ledger`` is debited in place of the job's, ``progress`` is called with
     what is done and how much there is, and ``account`` is the one that a run had which was cut off.
     """
+    if cluster is not None:
+        job = job.with_changes(cluster=cluster)
     if job.protects and job.cluster.performance_report is not None:
         raise UsageError(
             "a performance report shows how often and how long rows were read, which depends on private rows: drop "
@@ -260,7 +272,7 @@ def opened(
         if not (charges or job.protects or job.protected_elsewhere):
             paying.notes += mark_unprotected(ledger, job.ledger, job.dataset, paying.run)
         paying.notes += job._notes
-        with contextlib.closing(run):
+        with contextlib.closing(run), labelled(job.name, job.dataset, paying.run):
             run.check_public_lakes()
             if job.reserves:
                 run.reserve()

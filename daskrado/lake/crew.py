@@ -172,27 +172,29 @@ class Crew:
         return pieces
 
     def _submit(self, shared: Any, group: list[Piece], name: Names) -> list[Any]:
-        futures, prefix = [], f"{name('partial')}-"
-        for piece in group:
-            (whole, *_), size = piece.partitions, len(self._lake.partitions)
-            content = self._client.compute(whole.content) if is_delayed(whole) else None
-            futures.append(
-                self._client.submit(
-                    _task,
-                    shared,
-                    self._key,
-                    piece.store,
-                    tuple(without_delayed(partition) for partition in piece.partitions),
-                    (piece.place, piece.first, size),
-                    content,
-                    key=f"{prefix}{piece.place}-{_identity(piece.partitions)}",
-                    retries=RETRIES,
-                    pure=False,
-                    workers=piece.home,
-                    allow_other_workers=piece.home is not None,
-                )
-            )
-        return futures
+        """Tasks with kept rows one by one, each to its home; the others together, which spares the scheduler work."""
+        homes = {piece.home for piece in group}
+        parts = [group] if homes == {None} else [[piece] for piece in group]
+        return [future for part in parts for future in self._submit_alike(shared, part, f"{name('partial')}-")]
+
+    def _submit_alike(self, shared: Any, group: list[Piece], prefix: str) -> list[Any]:
+        home, size = group[0].home, len(self._lake.partitions)
+        wholes = [piece.partitions[0] for piece in group]
+        found: list[Any] = self._client.map(
+            _task,
+            [shared] * len(group),
+            [self._key] * len(group),
+            [piece.store for piece in group],
+            [tuple(without_delayed(partition) for partition in piece.partitions) for piece in group],
+            [(piece.place, piece.first, size) for piece in group],
+            [self._client.compute(whole.content) if is_delayed(whole) else None for whole in wholes],
+            key=[f"{prefix}{piece.place}-{_identity(piece.partitions)}" for piece in group],
+            retries=RETRIES,
+            pure=False,
+            workers=home,
+            allow_other_workers=home is not None,
+        )
+        return found
 
     def _keep(self) -> list[Piece]:
         """Partitions dealt out to workers: as many as there is room for in memory, the others to scratch files.
@@ -252,7 +254,7 @@ class _Tree:
 
     def add(self, group: list[Any]) -> Any:
         """Merge a group of tasks; partial sums are released as soon as their group is merged."""
-        merged = self._merge(group)
+        merged = self._merge(group, 0)
         self._push(merged, 0)
         return merged
 
@@ -266,12 +268,12 @@ class _Tree:
         self._levels[depth].append(node)
         if len(self._levels[depth]) == FAN_IN:
             group, self._levels[depth] = self._levels[depth], []
-            self._push(self._merge(group), depth + 1)
+            self._push(self._merge(group, depth + 1), depth + 1)
 
-    def _merge(self, group: list[Any]) -> Any:
+    def _merge(self, group: list[Any], depth: int) -> Any:
         self._made += 1
         return self._client.submit(
-            _join, self._shared, group, key=f"{self._name}-{self._made}", retries=RETRIES, pure=False
+            _join, self._shared, group, key=f"{self._name}-{depth}-{self._made}", retries=RETRIES, pure=False
         )
 
 

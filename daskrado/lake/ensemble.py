@@ -22,6 +22,7 @@ from daskrado.lake.mapping import run_tasks
 from daskrado.lake.partial import FAN_IN
 from daskrado.lake.room import refuse_spilling
 from daskrado.lake.scan import Lake
+from daskrado.lake.steps import begin_step
 from daskrado.lake.teachers import (
     AsideRows,
     Course,
@@ -116,6 +117,7 @@ def train(
     gathers them by shard and trains. So memory does not grow with the lake; a larger cluster needs fewer waves.
     """
     report = progress or _silent
+    begin_step(progress, "teacher")
     if client is None or lake.in_memory:
         yield Ensemble(course, _train_here(course, lake, report), None)
         return

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from typing import TYPE_CHECKING, Any
 
 from daskrado.errors import ClusterError
 from daskrado.lake.asking import ask
-from daskrado.lake.label import JobLabel
 from daskrado.lake.row_store import RowStore, disk_room
 
 if TYPE_CHECKING:
@@ -53,11 +51,6 @@ def _spare(size: int) -> bool:
     return not limit or worker.monitor.get_process_memory() + size <= FULL * limit
 
 
-def enter(client: Client, label: JobLabel) -> None:
-    """Tell the scheduler which job the client belongs to, for ``daskrado cluster status``."""
-    ask(client, client.run_on_scheduler, _enterer(client.id, label.kind, label.dataset, label.run, time.time()))
-
-
 def promised(client: Client, ticket: str, wanted: int) -> dict[str, int]:
     """Bytes for kept rows on each worker that takes tasks: at most ``wanted`` together, none where there is no room.
 
@@ -92,23 +85,12 @@ def _spills(dask_worker: Any) -> bool:
 # Functions inside functions travel by value: a scheduler need not have this version of the package to answer.
 
 
-def _enterer(client: str, kind: str, dataset: str, run: str, since: float) -> Any:
-    def enter_job(dask_scheduler: Any) -> None:
-        register = dask_scheduler.extensions.setdefault("daskrado", {})
-        for gone in set(register) - set(dask_scheduler.clients):
-            del register[gone]
-        entry = register.setdefault(client, {"promises": {}})
-        entry.update(kind=kind, dataset=dataset, run=run, since=since)
-
-    return enter_job
-
-
 def _granter(client: str, ticket: str, wanted: int, share: float) -> Any:
     def grant(dask_scheduler: Any) -> dict[str, int]:
         register = dask_scheduler.extensions.setdefault("daskrado", {})
         for gone in set(register) - set(dask_scheduler.clients):
             del register[gone]
-        mine = register.setdefault(client, {"promises": {}})["promises"]
+        mine = register.setdefault(client, {"jobs": {}, "promises": {}})["promises"]
         mine.pop(ticket, None)
         free = {}
         for worker in dask_scheduler.running:

@@ -149,7 +149,7 @@ def test_a_frame_in_the_wrong_place_is_named_by_its_type_only(clinic: Clinic, mi
         ({"learner": None}, "learner must be a kind, or a mapping of kind and options, got NoneType"),
         ({"statistic": 3}, "statistic must be a kind, or a mapping of kind and options, got int"),
         ({"workers": "2"}, "workers must be a whole number, got str"),
-        ({"cluster": 3, "workers": None}, "cluster must be a file or a scheduler's address, got int"),
+        ({"cluster": 3, "workers": None}, "a Dask client or a cluster object, got int"),
         ({"ledger": 3}, "ledger must be a path, got int"),
         ({"output": 3}, "output must be a path, got int"),
     ],

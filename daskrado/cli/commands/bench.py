@@ -99,5 +99,28 @@ def teachers(
     return _shown(teachers_figures(rows, features, teachers, learner=learner, workers=workers), as_json)
 
 
+@command(bench)
+def jobs(*, rows: Rows = 1_000_000, passes: Count = 40, as_json: AsJson = False) -> Lines:
+    """Two jobs at once on one scheduler against one after the other."""
+    from daskrado.cli.bench.sharing import jobs_figures
+
+    return _shown(jobs_figures(rows, passes), as_json)
+
+
+@command(bench)
+def scale(
+    *,
+    workers: Count = 100,
+    partitions: Count = 10_000,
+    seconds: Annotated[float, click.FloatRange(0), "That a task sleeps."] = 1.0,
+    passes: Count = 20,
+    as_json: AsJson = False,
+) -> Lines:
+    """The real collect and gradient on simulated workers: what scheduler, driver and merges cost."""
+    from daskrado.cli.bench.sharing import scale_figures
+
+    return _shown(scale_figures(workers, partitions, seconds, passes), as_json)
+
+
 def _shown(figures: Mapping[str, Any], as_json: bool) -> Lines:
     return json.dumps(figures) if as_json else [f"{name:>22}  {value}" for name, value in figures.items()]

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from daskrado.cluster import ClusterConfig
 
 Lines = str | Iterable[str]
+_PLACE = ("workers", "cluster", "priority", "resources")
 _CLUSTER = object()  # marks the parameter that two options together make
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def command(group: click.Group | None = None, name: str | None = None) -> Callab
         @functools.wraps(function)
         def printed(**given: Any) -> None:
             if "workers" in given and "cluster" in given:
-                given["cluster"] = _on_cluster(given.pop("workers"), given["cluster"])
+                given["cluster"] = _on_cluster(*(given.pop(name) for name in _PLACE))
             found = function(**given)
             for line in (found,) if isinstance(found, str) else found:
                 click.echo(line)
@@ -69,6 +70,8 @@ def _parts(parameter: Parameter, hint: Any) -> list[click.Parameter]:
         return [
             click.Option(["--workers"], type=int, help="Local worker processes; 0 stays in this process."),
             click.Option(["--cluster"], help="A cluster YAML file or a scheduler address."),
+            click.Option(["--priority"], type=int, help="Of the job's tasks beside those of other jobs (0)."),
+            click.Option(["--resources"], help="What a worker must offer, such as GPU=1."),
         ]
     if hint == str | None and parameter.name == "ledger":
         return [*_option(parameter, hint, beside), _WHO]
@@ -106,8 +109,15 @@ def _click_type(hint: Any) -> Any:
     return click.Path(path_type=Path) if inner is Path else inner
 
 
-def _on_cluster(workers: int | None, cluster: str | None) -> ClusterConfig | None:
+def _on_cluster(
+    workers: int | None, cluster: str | None, priority: int | None, resources: str | None
+) -> ClusterConfig | None:
     """The workers that the options name; None where others decide."""
     from daskrado.cluster import cluster_config
+    from daskrado.errors import UsageError
 
-    return None if workers is None and cluster is None else cluster_config(workers, cluster)
+    if workers is None and cluster is None:
+        if priority is not None or resources is not None:
+            raise UsageError("--priority and --resources are for workers that others use too: give --cluster")
+        return None
+    return cluster_config(workers, cluster, priority=priority, resources=resources)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from daskrado.errors import UsageError
+from daskrado.lake.steps import begin_step
 from daskrado.learners.on_release.radoboost import CLAMP, RadoBoost
 from daskrado.statistics.base import Additive, Summary
 from daskrado.statistics.boosting import ColumnMaxima, WeightedEdges
@@ -75,6 +76,7 @@ class AdaBoost(Frozen):
         theta, kept = np.zeros(width), np.zeros(width)  # in grid steps
         statistic = WeightedEdges(width, self.sample, tuple(theta), 0.0)
         best, done, log_risk = math.inf, 0, 0.0
+        begin_step(progress, "round")
         for done in range(self.rounds + 1):
             sums = gather(statistic).vector
             weight, mistakes, count = (float(value) for value in sums[width:])

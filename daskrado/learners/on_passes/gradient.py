@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import Field
 
 from daskrado.errors import UsageError
+from daskrado.lake.steps import begin_step
 from daskrado.learners.on_passes.iterative import (
     GOOD_NORM,
     Guarantee,
@@ -183,6 +184,7 @@ class PrivateGradient(LossLearner):
         follow = follower(session.passes.domain, neighbours=self.smooth, growth=plan.growth)
         u, velocity, gathered, total = (np.zeros(facts.width) for _ in range(4))
         averaged, spread = max(1, plan.count // 2), 0.0
+        begin_step(session.progress, "descent step")
         for step in range(plan.count):
             slopes = SlopeSum.at(u, plan.loss, lattice, bits)
             noisy = session.draw(

@@ -15,6 +15,7 @@ from pydantic import BeforeValidator, PlainSerializer
 from daskrado.errors import UsageError
 from daskrado.lake.collect import Passes, Share
 from daskrado.lake.shards import KEPT_PLACE
+from daskrado.lake.steps import begin_step
 from daskrado.learners.on_passes.iterative import Guarantee, IterativeLearner, Learned, Session, noise_to_signal
 from daskrado.privacy.accountant import ApproximateEvent, Event, PureEvent
 from daskrado.privacy.events import MAX_EPSILON
@@ -127,6 +128,7 @@ class Tuning(_FromGrid):
         """Fit each, count mistakes on the last part, choose privately."""
         parts = len(self.grid) + 1
         models = []
+        begin_step(session.progress, "candidate")
         for index, learner in enumerate(self.grid):
             share = Share(index, parts)
             own = self._facts(session.passes, share, facts)
