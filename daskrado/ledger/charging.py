@@ -92,10 +92,11 @@ def mark_public(ledger: Ledger, dataset: str, relation: Relation, run: str) -> N
 
 
 def mark_unprotected(path: str | Path | None, config: LedgerConfig, dataset: str, run: str) -> tuple[str, ...]:
-    """Record a run without privacy; returns a note where the ledger is out of reach, which stops no such run."""
+    """Record once a run without privacy; returns a note where the ledger is out of reach, which stops no such run."""
     try:
         with opened_ledger(path, config) as ledger:
-            ledger.mark(dataset, Mark.NOT_PRIVATE, run=run)
+            if (Mark.NOT_PRIVATE, run) not in {(marked.mark, marked.run) for marked in ledger.marks(dataset)}:
+                ledger.mark(dataset, Mark.NOT_PRIVATE, run=run)
     except (LedgerError, OSError) as error:
         return (f"this run without privacy could not be recorded: {error}",)
     return ()

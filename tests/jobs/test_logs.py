@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from damaged_files import damaged_copy
 from published_text import numbers_in
 
 import daskrado
@@ -42,11 +43,8 @@ def test_logs_of_a_whole_job_name_its_stages_and_no_value(
     cluster = daskrado.cluster.ClusterConfig(kind="scheduler", address=two_workers.scheduler.address)
     given: Any = {"dataset": "clinic", "epsilon": 1.0, "delta": 1e-6, "first_limit": (5.0, 1e-5), "cluster": cluster}
     daskrado.fit(tmp_path / "lake", domain, output=tmp_path / "out", **given)
-    frame.loc[7, "age"] = np.inf
-    frame.to_csv(tmp_path / "clinic.csv", index=False)
-    ingest([str(tmp_path / "clinic.csv")], str(tmp_path / "bad"))
     with pytest.raises(DataError):
-        daskrado.fit(tmp_path / "bad", domain, **given)
+        daskrado.fit(damaged_copy(tmp_path / "lake", tmp_path / "bad"), domain, **given)
     told = "\n".join(record.getMessage() for record in caplog.records)
     for stage in ("ingest: ", "scan", "reserved", "working on 2 workers", "collect", "is spent", "learn", "is void"):
         assert stage in told

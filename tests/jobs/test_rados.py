@@ -162,7 +162,8 @@ def test_every_set_carries_a_statement_of_its_kind(everything: tuple[Path, Resul
     relations = {name: made[name].rados.statement.relation for name in ("had", "bal", "edges", "rr", "col")}
     assert all(made[name].rados.statement.private for name in relations)
     assert set(relations.values()) == {Relation.REPLACE_ONE, Relation.FEATURE_FLIP}
-    assert "smoker, diabetic of one patient" in made["rr"].rados.statement.sentence()
+    assert made["rr"].rados.statement.unit == "smoker, diabetic of one patient"
+    assert "for one row (one declared feature" in made["rr"].rados.statement.sentence()  # no column bounds a patient
     for name in ("plain", "fix"):
         assert "not differentially private" in made[name].rados.statement.sentence()
     facts = made["feat"].rados.statement.marginal
@@ -483,7 +484,7 @@ def test_from_the_command_line(clinic: Clinic, tmp_path: Path) -> None:
         return str(done.output)
 
     plan = call("plan", str(tmp_path / "job.yaml"))
-    assert "(Gaussian)" in plan
+    assert "Gaussian mechanism" in plan
     assert "marginal of one coordinate only" in plan
     run = call("run", str(tmp_path / "job.yaml"))
     assert "columns are 0 in every rado and are dropped" in run
