@@ -88,7 +88,7 @@ class Postgres:
             if not create:
                 raise NoLedgerError(f"no ledger at {self.address}")
             connection.execute("SELECT pg_advisory_xact_lock(hashtext('daskrado'))")
-            if not self._holds(connection):  # no other process was faster
+            if not self._made(connection):  # no other process was faster
                 connection.execute(f"CREATE SCHEMA IF NOT EXISTS {_SCHEMA}")
                 for statement in (*_tables(), *_TRIGGERS):
                     connection.execute(statement.encode())
@@ -99,6 +99,12 @@ class Postgres:
     def _holds(connection: psycopg.Connection[Any]) -> bool:
         found = connection.execute(f"SELECT to_regclass('{_SCHEMA}.records') AS found").fetchone()
         return found is not None and found["found"] is not None
+
+    @staticmethod
+    def _made(connection: psycopg.Connection[Any]) -> bool:
+        """Whether the table is there now: a fresh read, where ``to_regclass`` may answer from the session's cache."""
+        asked = "SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = %s AND tablename = 'records'"
+        return connection.execute(asked, (_SCHEMA,)).fetchone() is not None
 
     def check_pages(self) -> None:
         """Nothing: pages and indexes are the server's affair (``initdb --data-checksums``)."""

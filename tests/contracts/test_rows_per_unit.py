@@ -70,8 +70,8 @@ def column_set(rows: int, kind: str, budget: dict[str, float]) -> dict[str, Any]
 def teachers(rows: int, **answers: Any) -> dict[str, Any]:
     return {
         "protect": whose("add_remove", rows),
-        "budget": {"epsilon": 40.0, "delta": 1e-6},
-        "teachers": {"count": 60, "learner": {"kind": "moments"}},
+        "budget": {"epsilon": 12.0, "delta": 1e-6},
+        "teachers": {"count": 200, "learner": {"kind": "moments"}},
         "answers": {"queries": 10, "agreement": 1.0, **answers},
         "student": {"learner": {"kind": "moments"}},
         "queries": "queries",

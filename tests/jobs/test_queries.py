@@ -14,7 +14,7 @@ import pytest
 import yaml
 from damaged_files import damaged_copy
 
-from daskrado.errors import BudgetError, DataError, UsageError
+from daskrado.errors import BudgetError, DataError, LedgerError, UsageError
 from daskrado.jobs.base import perform
 from daskrado.jobs.load import load_job
 from daskrado.jobs.queries import QueriesJob, open_queries, read_queries
@@ -154,7 +154,7 @@ def test_a_journal_goes_on_with_the_same_engine_on_the_same_charge(
     ):
         pass
     with (
-        pytest.raises(UsageError, match="no charge that fits"),
+        pytest.raises(LedgerError, match="is not the one that had"),
         open_queries(made, journal=journal, ledger=tmp_path / "another.sqlite"),
     ):
         pass

@@ -312,6 +312,7 @@ def test_refusals_from_a_private_error_estimate(folder: Path, tmp_path: Path) ->
         folder,
         tmp_path,
         budget={"epsilon": 10.0, "delta": 1e-3},
+        ledger={"path": str(tmp_path / "ledger.sqlite"), "first_limit": {"epsilon": 50.0, "delta": 0.05}},
         teachers={"count": 600},
         answers={"mechanism": "sparse_vector", "queries": 300, "refusals": {"share": 0.2}},
     )

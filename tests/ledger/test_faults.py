@@ -104,7 +104,7 @@ size = ledger.path.stat().st_size
 resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 for turn in range(100):
     try:
-        ledger.count_draw(grant, turn)
+        ledger.count_draw(grant, str(turn))
     except LedgerError as error:
         print(turn, error)
         break
@@ -168,16 +168,16 @@ def test_a_server_that_is_gone_in_mid_run_is_one_line_and_nothing_is_drawn_twice
         ledger = Ledger.open(running.get_uri(), timeout=3)
         ledger.set_limit("adult", AR, 1, 0)
         grant = reserve(ledger)
-        ledger.count_draw(grant, 1)
+        ledger.count_draw(grant, "1")
         running.cleanup()
-        for call in (lambda: ledger.count_draw(grant, 2), lambda: ledger.publish(grant, "a"), ledger.entries):
+        for call in (lambda: ledger.count_draw(grant, "2"), lambda: ledger.publish(grant, "a"), ledger.entries):
             with pytest.raises(LedgerError, match=r"the ledger postgresql://.* cannot be reached") as caught:
                 call()
             assert "\n" not in str(caught.value)
         again = pgserver.get_server(Path(folder) / "d")
         with pytest.raises(LedgerError, match="was made before"):
-            ledger.count_draw(grant, 1)
-        ledger.count_draw(grant, 2)
+            ledger.count_draw(grant, "1")
+        ledger.count_draw(grant, "2")
         ledger.publish(grant, "a")
         check_all(ledger)
         again.cleanup()
