@@ -47,7 +47,8 @@ class Terms:
     """Public terms of an engine.
 
     ``queries`` is the most that it will ever answer, ``refusals`` the number of refusals at which it stops,
-    ``changed`` the number of teachers that one protected unit reaches.
+    ``changed`` the number of teachers that one protected unit reaches. Where refusals are ``estimated``, they follow
+    from a released value after the charge: it is then epsilon and delta, which cover any number of them.
     """
 
     epsilon: float
@@ -56,6 +57,7 @@ class Terms:
     refusals: int = 1
     changed: int = 1
     published: bool = False
+    estimated: bool = False
 
     def __post_init__(self) -> None:
         exact_epsilon(self.epsilon)
@@ -205,7 +207,8 @@ class SparseVotes(Answering):
         self.accountant = f"optimal composition of {self.instances} sparse-vector instances"
         instance = PureEvent(self.plan.epsilon)
         leaky = ApproximateEvent(self.plan.epsilon, half)  # one of them pays for the labels that slip
-        self.event = SeveralEvents.of([leaky, *[instance] * (self.plan.instances - 1)])
+        if not terms.estimated:
+            self.event = SeveralEvents.of([leaky, *[instance] * (self.plan.instances - 1)])
         self._open: Engine | None = None
 
     def chance(self, margin: int) -> float:

@@ -198,6 +198,7 @@ class TeachersJob(PrivateJob):
             refusals=refusals or (chosen if isinstance(chosen, int) else 1),
             changed=self.changed,
             published=self.answers.constants == "as_published",
+            estimated=self.estimate_epsilon is not None,
         )
 
     def answering(self, refusals: int | None = None, journal: Journal | None = None) -> Answering:
