@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -38,6 +39,8 @@ class SharedCluster:
         assert process.stderr is not None
         line = next((line for line in process.stderr if ready in line), None)
         assert line is not None, f"dask {words} ended before it was ready"
+        # Read on: a log that nobody reads fills its pipe, and then the process waits for ever.
+        threading.Thread(target=process.stderr.read, daemon=True).start()
         return process, line.split()[-1]
 
     def client(self) -> Client:
