@@ -102,7 +102,7 @@ def test_jobs_at_once_all_finish_and_leave_nothing(
 
 @pytest.mark.skipif(
     "DASKRADO_DEATHS" not in os.environ,
-    reason="what a killed driver leaves is not yet gone within a minute in every run; set DASKRADO_DEATHS=30 to try it",
+    reason="rows of a killed driver are not gone within a minute in every run; DASKRADO_DEATHS=30 tries it",
 )
 @pytest.mark.parametrize("number", range(DEATHS))
 def test_a_killed_driver_leaves_neither_rows_nor_keys_and_the_next_job_runs(
