@@ -39,11 +39,6 @@ class Units:
     record: str | None = None  # with ``how: sample``: the column that names a record
     weights: dict[str, NDArray[np.int32]] | None = field(default=None, repr=False)  # by partition; None: by each task
 
-    @property
-    def columns(self) -> list[str]:
-        """What is read beside the Domain's columns."""
-        return [self.column]
-
     def of_partition(self, partition: Any, content: pa.Table | None = None) -> NDArray[np.int32]:
         """The weight of each row of a partition, in the order of its rows."""
         if self.weights is not None:
