@@ -32,6 +32,8 @@ def delta_files(address: str, root: str, version: int | None, shown: str) -> tup
     columns = tuple(_column(field) for field in schema if field.name not in partitioned)
     rows = actions.to_pylist()
     files = [_file(root, row, partitioned, deleted) for row in sorted(rows, key=lambda row: str(row["path"]))]
+    if sum(file.deleted is not None for file in files) != len(deleted):
+        raise DataError(f"{shown}: the Delta table has deletion vectors of files that it does not list; rewrite it")
     return TableVersion("delta", number, identity, columns), files
 
 
