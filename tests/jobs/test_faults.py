@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from daskrado.lake.make import make_lake
 from daskrado.lake.scan import open_lake
 from daskrado.lake.score import score
 from daskrado.ledger.ledger import Ledger
+from daskrado.models.linear import LinearModel
 from daskrado.table.domain import Domain
 from daskrado.table.yaml_file import parse
 
@@ -350,13 +352,24 @@ def test_scores_that_find_no_room_are_named(clinic: Clinic, tmp_path: Path, work
     assert re.search(r"disk/out/part-0000\d.parquet: cannot be written \(No space left on device\)$", line), line
 
 
+class Greedy(LinearModel):
+    """A model that takes 1 GB and never ends: its worker is killed first, on machines of any speed."""
+
+    def margins(self, table: Any) -> Any:
+        """Take memory and wait for ever."""
+        taken = np.ones(1 << 27)
+        threading.Event().wait()
+        return taken
+
+
 @pytest.mark.cluster
 def test_predicting_on_workers_without_memory_is_one_clear_error(clinic: Clinic, tmp_path: Path) -> None:
     path, domain = clinic(3000, 3)
     model = fit(path, domain, private=False, epsilon=None, first_limit=None).model
-    starved = ClusterConfig(kind="local", workers=1, memory_limit="10MB", no_workers_timeout=1)
+    greedy = Greedy(**{field.name: getattr(model, field.name) for field in fields(model) if field.init})
+    starved = ClusterConfig(kind="local", workers=1, memory_limit="350MB")
     with connect(starved) as client, pytest.raises(ClusterError, match="memory_limit"):
-        score(model, path, tmp_path / "out", client=client)
+        score(greedy, path, tmp_path / "out", client=client)
     assert list(tmp_path.glob("*out*")) == []
 
 
