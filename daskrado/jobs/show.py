@@ -40,11 +40,12 @@ def _budget_lines(job: Job, charges: Sequence[Charge], ledger: Ledger | None) ->
     if limit:
         yield f"limit       {limit}"
     over = [price for price in prices if price.left < 0]
-    missing = [debit for debit in debits if not any(price.allows(debit) for price in prices)]
+    charged = [price.balance for price in prices]
+    missing = [(debit.whose.relation, blocks) for debit in debits if (blocks := debit.unpaid(charged))]
     if over:
         yield f"refused     {over_budget(over[0], debits, several=len(prices) > 1)}"
     elif missing and ledger is not None and ledger.has_limits(job.dataset):
-        yield f"refused     {no_limit(job.dataset, missing[0].whose.relation)}"
+        yield f"refused     {no_limit(job.dataset, *missing[0])}"
     elif prices:
         yield f"budget      {run_line(asked_for(charges), prices)}"
 

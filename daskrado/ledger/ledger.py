@@ -37,7 +37,7 @@ from daskrado.ledger.words import no_limit, refusal
 from daskrado.privacy.accountant import Amount, Event
 from daskrado.privacy.costs import cost_of
 from daskrado.privacy.filter import Cost, filter_for
-from daskrado.privacy.groups import Whose, enough, steps
+from daskrado.privacy.groups import Whose, steps
 from daskrado.privacy.relations import Relation
 
 __all__ = ["Balance", "Grant", "Ledger", "LedgerEntry", "LedgerRow", "Limit", "Mark", "Marked", "Remaining", "State"]
@@ -224,8 +224,8 @@ class Ledger(LedgerViews):
                 often = steps(debit.whose, budget.balance.whose) or 1
                 raise BudgetError(refusal(budget.balance, cost, often=often, several=len(known) > 1))
             charged.append((budget, cost))
-        if not any(enough(budget.balance.relation, debit.whose.relation) for budget, _ in charged):
-            raise BudgetError(f"{self.address}: {no_limit(name, debit.whose.relation)}")
+        if unpaid := debit.unpaid(budget.balance for budget, _ in charged):
+            raise BudgetError(f"{self.address}: {no_limit(name, debit.whose.relation, unpaid)}")
         return charged
 
     def _settle(self, rows: Rows, grant: Grant, state: State, only: State, **facts: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
@@ -10,7 +11,7 @@ from typing import Any
 
 from daskrado.privacy.accountant import Event, decimal_text, event_to_json
 from daskrado.privacy.filter import Cost, Filter
-from daskrado.privacy.groups import Whose
+from daskrado.privacy.groups import Whose, enough
 from daskrado.privacy.relations import Relation
 
 
@@ -92,6 +93,15 @@ class Debit:
         """Whose limit a first debit like this sets: that of rows, or of the units that it bounds."""
         whose = self.whose
         return whose.relation if whose.column is None else Whose(whose.relation, whose.unit, whose.column)
+
+    def unpaid(self, charged: Iterable[Balance]) -> list[str]:
+        """The blocks that it reads and that no budget in ``charged`` pays for; "" is the whole lake.
+
+        A budget of the whole lake pays for each of its blocks. Budgets of blocks do not pay for the whole lake: it
+        may have blocks without one.
+        """
+        paid = {balance.block for balance in charged if enough(balance.relation, self.whose.relation)}
+        return [] if "" in paid else [block for block in self.blocks or ("",) if block not in paid]
 
     def to_json(self) -> dict[str, Any]:
         """As a record keeps it."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from daskrado.ledger.records import Balance, Debit
 from daskrado.privacy.filter import Cost
-from daskrado.privacy.groups import enough, steps
+from daskrado.privacy.groups import steps
 from daskrado.privacy.relations import Relation
 
 
@@ -69,10 +69,6 @@ class Price:
         """How many more runs like it fit."""
         return self.balance.rule.more_like(self.balance.total, self.cost)
 
-    def allows(self, debit: Debit) -> bool:
-        """Whether the budget's owner spoke of all that a debit protects."""
-        return enough(self.balance.relation, debit.whose.relation)
-
     def to_json(self) -> dict[str, Any]:
         """For a manifest: numbers that people compare, and no more."""
         limit = self.balance.limit
@@ -108,12 +104,19 @@ def _under(price: Price, prices: Sequence[Price]) -> str:
     return f" under {price.balance.relation}" if len(prices) > 1 else ""
 
 
-def no_limit(dataset: str, relation: Relation) -> str:
-    """Why a data set's budgets do not cover a debit at all."""
+def no_limit(dataset: str, relation: Relation, blocks: Sequence[str] = ("",)) -> str:
+    """Why a data set's budgets do not cover a debit at all; ``blocks`` are those without a budget."""
+    named = f" for {_counted_blocks(blocks)}" if any(blocks) else ""
     return (
-        f"data set {dataset!r} has no limit under {relation}; nothing was debited; its owner sets one for all "
+        f"data set {dataset!r} has no limit under {relation}{named}; nothing was debited; its owner sets one for all "
         f"relations with: daskrado ledger limit {dataset} --epsilon E --delta D"
     )
+
+
+def _counted_blocks(blocks: Sequence[str]) -> str:
+    """``block 2026-11-17``, ``blocks a, b, c and 4 more``."""
+    shown, more = ", ".join(blocks[:3]), len(blocks) - 3
+    return f"block{'s' if len(blocks) > 1 else ''} {shown}" + (f" and {more} more" if more > 0 else "")
 
 
 def over_budget(price: Price, debits: Sequence[Debit], *, several: bool) -> str:

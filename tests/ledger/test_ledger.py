@@ -200,6 +200,28 @@ def test_a_release_debits_the_blocks_that_it_reads(ledger):
     assert totals == {"": Fraction(3, 4), "monday": Fraction(3, 4), "tuesday": Fraction(1, 4)}
 
 
+def test_each_block_that_is_read_pays_or_is_named(ledger):
+    """Blocks without a budget are read by nobody; a budget of the whole lake would pay for each of them."""
+    for block in ("monday", "tuesday"):
+        ledger.set_limit("adult", AR, 1, 0, block=block)
+
+    def read(*blocks):
+        return ledger.reserve("adult", AR, PureEvent("0.25"), theorem="t", run="1", blocks=blocks)
+
+    with pytest.raises(BudgetError, match=r"no limit under add_remove for block sunday; nothing was debited"):
+        read("monday", "sunday")
+    with pytest.raises(BudgetError, match=r"for blocks a, b, c and 2 more; nothing"):
+        read("monday", *"abcde")
+    with pytest.raises(BudgetError, match=r"no limit under add_remove; nothing was debited"):
+        read()  # the whole lake may have blocks that nobody limited
+    assert {balance.entries for balance in ledger.balances("adult")} == {0}
+    read("monday", "tuesday")
+    ledger.set_limit("adult", AR, 1, 0)
+    read("sunday")
+    totals = {balance.block: balance.total.epsilon for balance in ledger.balances("adult")}
+    assert totals == {"": Fraction(1, 2), "monday": Fraction(1, 4), "tuesday": Fraction(1, 4)}
+
+
 def test_datasets_have_budgets_of_their_own(ledger):
     for name in ("adult", "census"):
         ledger.set_limit(name, AR, 1, 0)
