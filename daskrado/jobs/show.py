@@ -41,7 +41,7 @@ def _budget_lines(job: Job, charges: Sequence[Charge], ledger: Ledger | None) ->
         yield f"limit       {limit}"
     over = [price for price in prices if price.left < 0]
     charged = [price.balance for price in prices]
-    missing = [(debit.whose.relation, blocks) for debit in debits if (blocks := debit.unpaid(charged))]
+    missing = [(debit.whose, blocks) for debit in debits if (blocks := debit.unpaid(charged))]
     if over:
         yield f"refused     {over_budget(over[0], debits, several=len(prices) > 1)}"
     elif missing and ledger is not None and ledger.has_limits(job.dataset):

@@ -25,7 +25,6 @@ from daskrado.ledger.words import Price
 from daskrado.privacy.events import decimal_text, exact
 from daskrado.privacy.filter import Cost, Filter, filter_from_json
 from daskrado.privacy.groups import Whose, charged_as, steps
-from daskrado.privacy.relations import Relation
 
 _A_ROW: dict[str, Any] = {"column": None, "bound": None, "owns": None, "rows": 1}
 
@@ -54,7 +53,8 @@ class Budget:
             return None
         raise BudgetError(
             f"data set {balance.dataset!r}: a charge under {debit.whose} proves nothing about the limit under "
-            f"{limit}, unless it names an enforced bound on the rows that one owns; nothing was debited"
+            f"{limit}; nothing was debited; protect.unit: {{column: {limit.column}, ...}} in a pipeline bounds what "
+            "one of them contributes"
         )
 
     def plus(self, cost: Cost) -> Budget:
@@ -81,15 +81,14 @@ def price_of(budgets: Iterable[Budget], debits: Sequence[Debit], *, charged: boo
             cost, balance = sum(costs, Cost()), budget.balance
             total = balance.total if charged else balance.total + cost
             found.append(Price(replace(balance, total=total), cost))
-    return sorted(found, key=lambda price: [*Relation].index(price.balance.relation))
+    return found
 
 
 def budgets_of(rows: Rows, dataset: str) -> list[Budget]:
-    """All budgets of a data set."""
-    found = list(
-        rows.execute("SELECT budget, record, digest FROM balances WHERE dataset = ? ORDER BY budget", (dataset,))
-    )
-    return [_budget(rows, row["budget"], dataset, row["record"], row["digest"]) for row in found]
+    """All budgets of a data set, in their order."""
+    found = list(rows.execute("SELECT budget, record, digest FROM balances WHERE dataset = ?", (dataset,)))
+    budgets = (_budget(rows, row["budget"], dataset, row["record"], row["digest"]) for row in found)
+    return sorted(budgets, key=lambda budget: budget.balance.order)
 
 
 def _budget(rows: Rows, name: str, dataset: str, record: int, digest: str) -> Budget:
@@ -111,12 +110,15 @@ def budget_from(rows: Rows, limit: Record, total: Cost, entries: int) -> Budget:
     except (DaskradoError, ValueError, KeyError, TypeError) as error:
         raise LedgerError(f"the ledger {rows.address} holds a limit that cannot be read: {error}") from error
     balance = Balance(limit.dataset, whose, facts["block"], rule, total, entries)
-    return Budget(budget_name(limit.dataset, whose.relation, facts["block"]), limit.id, balance)
+    return Budget(budget_name(limit.dataset, whose, facts["block"]), limit.id, balance)
 
 
-def budget_name(dataset: str, relation: Relation, block: str) -> str:
-    """The key of a budget: a later limit of the same name replaces the earlier one."""
-    return canonical([dataset, str(relation), block])
+def budget_name(dataset: str, whose: Whose, block: str) -> str:
+    """The key of a budget: a later limit of the same name replaces the earlier one.
+
+    A limit for rows and one for people, or for several rows, have different names: neither replaces the other.
+    """
+    return canonical([dataset, str(whose.relation), block, *filter(None, [whose.whom])])
 
 
 def counted(budget: Budget, debits: Iterable[Debit]) -> Budget:
@@ -140,7 +142,7 @@ def limited(
 ) -> Budget:
     """Set a limit: what was charged before counts against it from now on."""
     balance = Balance(dataset, whose, block, rule, Cost(), 0)
-    begun = Budget(budget_name(dataset, whose.relation, block), chain.head(rows).record + 1, balance)
+    begun = Budget(budget_name(dataset, whose, block), chain.head(rows).record + 1, balance)
     budget = counted(begun, charged_debits(rows, dataset))
     body = {"whose": whose.to_json(), "block": block, "rule": rule.to_json(), "after": after([budget])}
     record = chain.append(rows, Kind.LIMIT, body, who=who, dataset=dataset, at=at)

@@ -30,15 +30,16 @@ def whose(relation: Relation | str | Whose) -> Whose:
     return Whose(kind, feature="" if kind is Relation.FEATURE_FLIP else None)
 
 
-def people(relation: str | None, column: str | None, unit: str | None, owns: int | None) -> Whose | str | None:
-    """Whom a limit is for: rows, or the owners of an id column."""
+def people(relation: str | None, column: str | None, unit: str | None, owns: int | None) -> Whose:
+    """Whom a limit is for: rows, or those whose ids a column holds."""
+    kind = whose(relation or Relation.ADD_REMOVE)
     if column is None:
         if (unit, owns) != (None, None):
             raise UsageError(
                 "a limit for people names the column of their ids: give --column, or drop --unit and --owns"
             )
-        return relation
-    return replace(whose(relation or Relation.ADD_REMOVE), column=column, unit=unit or f"one {column}", owns=owns)
+        return kind
+    return replace(kind, column=column, unit=unit or f"one {column}", owns=owns)
 
 
 def following_limits(relation: Relation | str | Whose, rule: Filter) -> list[tuple[Whose, Filter]]:

@@ -90,15 +90,19 @@ class Ledger(LedgerViews):
         delta: Amount,
         *,
         block: str = "",
+        follows: bool = False,
     ) -> Limit:
         """Set what ``dataset`` may spend under ``relation``, and with it the rule that refuses.
 
-        Without a relation: for rows that are added or removed, and what follows from that under all others. Earlier
-        limits stay on record; the latest counts, and what was charged before counts against it. A limit for rows can
-        so become one for patients (a ``Whose`` with their column): earlier charges count as group events.
+        With ``follows``, and without a relation (then for rows that are added or removed), also what follows from it
+        under all other relations. Earlier limits stay on record; the latest for the same people or rows counts, and
+        what was charged before counts against it. A limit for patients (a ``Whose`` with their column) stands beside
+        one for rows: every charge has to fit both, and charges for rows count as group events for patients.
         """
         name, rule = dataset_name(dataset), filter_for(epsilon, delta)
-        limits = [(whose(relation), rule)] if relation is not None else following_limits(Relation.ADD_REMOVE, rule)
+        if relation is None:
+            relation, follows = Relation.ADD_REMOVE, True
+        limits = following_limits(relation, rule) if follows else [(whose(relation), rule)]
         with self.store.transaction() as rows:
             for kind, each in limits:
                 balances.limited(rows, name, kind, each, who=self.who, block=block)
@@ -225,7 +229,7 @@ class Ledger(LedgerViews):
                 raise BudgetError(refusal(budget.balance, cost, often=often, several=len(known) > 1))
             charged.append((budget, cost))
         if unpaid := debit.unpaid(budget.balance for budget, _ in charged):
-            raise BudgetError(f"{self.address}: {no_limit(name, debit.whose.relation, unpaid)}")
+            raise BudgetError(f"{self.address}: {no_limit(name, debit.whose, unpaid)}")
         return charged
 
     def _settle(self, rows: Rows, grant: Grant, state: State, only: State, **facts: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fractions import Fraction
 from pathlib import Path
@@ -91,8 +91,7 @@ class Debit:
     @property
     def for_limit(self) -> Relation | Whose:
         """Whose limit a first debit like this sets: that of rows, or of the units that it bounds."""
-        whose = self.whose
-        return whose.relation if whose.column is None else Whose(whose.relation, whose.unit, whose.column)
+        return self.whose.relation if self.whose.column is None else replace(self.whose, bound=None, rows=1)
 
     def unpaid(self, charged: Iterable[Balance]) -> list[str]:
         """The blocks that it reads and that no budget in ``charged`` pays for; "" is the whole lake.
@@ -156,6 +155,11 @@ class Balance:
     def relation(self) -> Relation:
         """Which lakes are neighbours under this limit."""
         return self.whose.relation
+
+    @property
+    def order(self) -> tuple[int, str, str]:
+        """Where it stands in a list: by relation, rows before people, blocks by name."""
+        return [*Relation].index(self.relation), self.whose.column or "", self.block
 
     @property
     def limit(self) -> Limit:

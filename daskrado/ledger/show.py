@@ -34,12 +34,15 @@ def _dataset_lines(ledger: Ledger, dataset: str, rows: list[LedgerRow], *, total
     yield f"{dataset}: {counts or 'no entry'}"
     for row in rows:
         yield f"  {balance_line(row.balance)}"
-        if totals:
-            total = ledger.spent(dataset, row.balance.relation)
+        if totals and not row.balance.block:
+            total = ledger.spent(dataset, row.balance.whose)
             fixed = f"{amount(round(float(total.epsilon), 6), total.delta)} ({total.method})"
             yield f"    if all of it had been planned beforehand: {fixed}"
     history = ledger.history(dataset, LATEST)
-    yield f"  in all: {_in_all([row.balance for row in rows], ledger.relations(dataset))}"
+    known = sorted((row.balance for row in rows), key=lambda balance: balance.whose.column or "")
+    relations = ledger.relations(dataset)
+    for _, own in groupby(known, key=lambda balance: balance.whose.column):
+        yield f"  in all: {_in_all([*own], relations)}"
     yield from (f"  {mark.at[:10]} {mark.who}: {mark.mark} published" for mark in ledger.marks(dataset))
     yield from (f"  {history_line(entry, share)}" for entry, share in history)
 
@@ -62,7 +65,7 @@ def history_line(entry: LedgerEntry, share: Fraction | None) -> str:
 
 
 def _in_all(balances: list[Balance], relations: Counter[Relation]) -> str:
-    """What one record can have lost over all relations: what counts against the widest limit, and what does not."""
+    """What one row, or one person, can have lost over all relations: by the widest limit, and beside it."""
     whole = [balance for balance in balances if not balance.block]
     order = (Relation.REPLACE_ONE, Relation.ADD_REMOVE, Relation.LABEL_FLIP, Relation.FEATURE_FLIP)
     widest = min(whole or balances, key=lambda balance: order.index(balance.relation))

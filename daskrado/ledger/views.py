@@ -29,6 +29,7 @@ from daskrado.ledger.store import VERSION, Rows, Store
 from daskrado.ledger.words import Price, dearest
 from daskrado.privacy.accountant import Composition, Event, compose, event_to_json
 from daskrado.privacy.filter import GaussianFilter
+from daskrado.privacy.groups import Whose, charged_as
 from daskrado.privacy.relations import Relation
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
@@ -56,12 +57,13 @@ class LedgerViews:
         with self.store.reading() as rows:
             return [budget.balance for budget in balances.budgets_of(rows, dataset_name(dataset))]
 
-    def balance(self, dataset: str, relation: Relation | str) -> Balance | None:
-        """The limit of the whole lake under a relation, its rule and what is charged; None where none is set."""
-        kind = whose(relation).relation
-        return next((b for b in self.balances(dataset) if b.relation is kind and not b.block), None)
+    def balance(self, dataset: str, relation: Relation | str | Whose) -> Balance | None:
+        """The limit of the whole lake for one row, or for whom it is said, its rule and what is charged; or None."""
+        wanted = balances.budget_name(dataset, whose(relation), "")
+        found = (b for b in self.balances(dataset) if balances.budget_name(dataset, b.whose, b.block) == wanted)
+        return next(found, None)
 
-    def limit(self, dataset: str, relation: Relation | str) -> Limit | None:
+    def limit(self, dataset: str, relation: Relation | str | Whose) -> Limit | None:
         """The limit in force, or None."""
         balance = self.balance(dataset, relation)
         return None if balance is None else balance.limit
@@ -176,15 +178,19 @@ class LedgerViews:
                     f"{known.record} when this was noted: a copy was put back; restore the latest one"
                 )
 
-    def spent(self, dataset: str, relation: Relation | str) -> Composition:
+    def spent(self, dataset: str, relation: Relation | str | Whose) -> Composition:
         """The least total of what is charged (for information), at the delta of the limit; 0 without a limit."""
         return self.after(dataset, relation)
 
-    def after(self, dataset: str, relation: Relation | str, *events: Event) -> Composition:
-        """The least total once ``events`` are added, for information, at the delta of the limit."""
-        kind, limit = whose(relation).relation, self.limit(dataset, relation)
-        charged = [e.event for e in self.entries(dataset) if e.relation is kind and e.state is not State.VOID]
-        return compose([*charged, *events], limit.delta if limit else 0)
+    def after(self, dataset: str, relation: Relation | str | Whose, *events: Event) -> Composition:
+        """The least total once ``events`` are added, for information, at the delta of the limit.
+
+        A charge under another relation counts as the group event that the limit counts.
+        """
+        protected, limit = whose(relation), self.limit(dataset, relation)
+        entries = [entry for entry in self.entries(dataset) if entry.state is not State.VOID]
+        counted = [event for e in entries if (event := charged_as(e.event, e.whose, protected)) is not None]
+        return compose([*counted, *events], limit.delta if limit else 0)
 
     def remaining(self, dataset: str, relation: Relation | str) -> Remaining:
         """What one more event could use; zero when there is no limit."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from daskrado.ledger.records import Balance, Debit
 from daskrado.privacy.filter import Cost
-from daskrado.privacy.groups import steps
+from daskrado.privacy.groups import Whose, steps
 from daskrado.privacy.relations import Relation
 
 
@@ -75,7 +75,7 @@ class Price:
         return {
             "dataset": self.balance.dataset,
             "relation": str(self.balance.relation),
-            "unit": self.balance.whose.unit,
+            "unit": self.balance.whose.named,
             "limit_epsilon": float(limit.epsilon),
             "limit_delta": float(limit.delta),
             "share": float(self.share),
@@ -101,15 +101,21 @@ def run_line(what: str, prices: Sequence[Price]) -> str:
 
 
 def _under(price: Price, prices: Sequence[Price]) -> str:
-    return f" under {price.balance.relation}" if len(prices) > 1 else ""
+    return f" under {_spoken(price.balance)}" if len(prices) > 1 else ""
 
 
-def no_limit(dataset: str, relation: Relation, blocks: Sequence[str] = ("",)) -> str:
+def _spoken(balance: Balance) -> str:
+    """The relation of a limit, and whom it is for where that is not one row."""
+    return f"{balance.relation} for {balance.whose.unit}" if balance.whose.column else str(balance.relation)
+
+
+def no_limit(dataset: str, whose: Whose, blocks: Sequence[str] = ("",)) -> str:
     """Why a data set's budgets do not cover a debit at all; ``blocks`` are those without a budget."""
     named = f" for {_counted_blocks(blocks)}" if any(blocks) else ""
+    people = f" --column {whose.column} --unit {whose.unit!r}" if whose.column else ""
     return (
-        f"data set {dataset!r} has no limit under {relation}{named}; nothing was debited; its owner sets one for all "
-        f"relations with: daskrado ledger limit {dataset} --epsilon E --delta D"
+        f"data set {dataset!r} has no limit under {whose.relation}{named}; nothing was debited; its owner sets one "
+        f"for all relations with: daskrado ledger limit {dataset} --epsilon E --delta D{people}"
     )
 
 
@@ -136,7 +142,8 @@ def refusal(balance: Balance, cost: Cost, *, often: int = 1, several: bool = Fal
     fitting = rule.largest_epsilon(total, delta, often)
     kind = "pure " if delta == 0 and balance.limit.delta else ""
     would = f": {kind}{amount(fitting, delta)} would fit" if fitting > 0 and name != "draws" else ""
-    under = f" under {balance.relation}" if several or balance.relation is not Relation.ADD_REMOVE else ""
+    plain = balance.relation is Relation.ADD_REMOVE and not (several or balance.whose.column)
+    under = "" if plain else f" under {_spoken(balance)}"
     return (
         f"the budget of {budget_name(balance)}{under} does not cover this: asked for {percent(asked[name])}"
         f"{counter}, {percent(max(1 - left[name], Fraction(0)))} is left{would}; nothing was debited"

@@ -25,7 +25,8 @@ class Whose:
 
     ``unit`` is its name in words. Without a column nothing is enforced, and ``rows`` is the declared number of rows
     that may change together. With one, ``bound`` is what one unit contributes (it is in the noise already and plays
-    no part here), and ``owns`` an enforced bound on the rows that a unit has in the lake, if there is one.
+    no part here), and ``owns`` the most rows that a unit has in the lake, if the owner declares it; nothing here
+    enforces that, so whatever rests on it says so.
     ``feature`` is the protected column under feature_flip; in a limit "" is whichever an entry protects. A row
     belongs to its unit: replacing it keeps the id.
     """
@@ -54,11 +55,23 @@ class Whose:
             "relation": str(self.relation)
         }
 
+    @property
+    def whom(self) -> dict[str, Any]:
+        """What tells it from somebody else under the same relation; nothing for one row."""
+        own = {"column": self.column, "feature": self.feature, "rows": self.rows if self.rows > 1 else None}
+        return {name: value for name, value in own.items() if value}
+
     def __str__(self) -> str:
-        rows = "" if self.column is not None or self.rows == 1 else f", {self.rows} rows"
         flipped = f" of {self.feature}" if self.feature else ""
-        whole = f" (all rows of one {self.column})" if self.column is not None else ""
-        return f"{self.relation}{flipped} for {self.unit}{whole}{rows}"
+        return f"{self.relation}{flipped} for {self.named}"
+
+    @property
+    def named(self) -> str:
+        """The unit, its rows, and what is only declared of them."""
+        if self.column is None:
+            return self.unit if self.rows == 1 else f"{self.unit}, {self.rows} rows"
+        owned = "" if self.owns is None else f", {self.owns:,} at most by the owner's word, which nothing checks"
+        return f"{self.unit} (all rows of one {self.column}{owned})"
 
 
 def steps(entry: Whose, limit: Whose) -> int | None:
@@ -72,8 +85,8 @@ def steps(entry: Whose, limit: Whose) -> int | None:
     - *unit, rows*: whatever happens inside a unit replaces it (one step), or removes and adds it (two). Different
       rows may belong to different units. A row that is removed may be the last of its unit, which a replacement
       that keeps the id does not cover.
-    - *rows, unit*: only where a unit is known to own at most R rows. Replacing a unit may change the number of rows,
-      which replacements of rows do not.
+    - *rows, unit*: only where the owner declared that a unit owns at most R rows. Replacing a unit may change the
+      number of rows, which replacements of rows do not.
 
     >>> steps(Whose("add_remove"), Whose("replace_one")), steps(Whose("replace_one"), Whose("add_remove"))
     (2, None)

@@ -1,5 +1,6 @@
 """What every ledger does, in a file and on a server, with real processes: debits, grants, races, crashes."""
 
+import itertools
 import json
 import pickle
 import signal
@@ -170,11 +171,64 @@ def test_a_limit_for_rows_becomes_one_for_patients(ledger):
     reserve(ledger, "0.5")
     patient = Whose(AR, "patient", column="patient_id", owns=5)
     ledger.set_limit("adult", patient, 4, 0)
-    assert ledger.balance("adult", AR).total.epsilon == Fraction(5, 2)
+    assert ledger.balance("adult", patient).total.epsilon == Fraction(5, 2)
     ledger.reserve("adult", patient, PureEvent(1), theorem="Laplace", run="2")
-    assert ledger.balance("adult", AR).total.epsilon == Fraction(7, 2)
+    assert ledger.balance("adult", patient).total.epsilon == Fraction(7, 2)
     with pytest.raises(BudgetError):
         reserve(ledger, "0.2")
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(["rows", "people", "several"])))
+def test_limits_for_rows_and_for_people_stand_beside_each_other(ledger, order):
+    """Whatever is set last replaces only what was set for the same rows or people: each charge has to fit all."""
+    whose = {
+        "rows": Whose(AR),
+        "people": Whose(AR, "patient", column="patient_id", owns=5),
+        "several": Whose(AR, rows=3),
+    }
+    for kind in order:
+        ledger.set_limit("adult", whose[kind], 2, 0)
+    reserve(ledger, "0.25")
+    # One row is one row, three are three steps, a patient is five of them.
+    totals = {kind: ledger.balance("adult", whose[kind]).total.epsilon * 4 for kind in order}
+    assert totals == {"rows": 1, "people": 5, "several": 3}
+    with pytest.raises(BudgetError, match=r"for patient does not cover this: asked for 62\.5 %, 37\.5 % is left"):
+        reserve(ledger, "0.25")
+    ledger.set_limit("adult", AR, 50, 0)  # raising the one for rows gives patients nothing
+    with pytest.raises(BudgetError, match="for patient does not cover this"):
+        reserve(ledger, "0.25")
+    ledger.set_limit(
+        "adult", replace(whose["people"], unit="a person"), 4, 0
+    )  # the same people: this one is replaced
+    reserve(ledger, "0.25")
+    assert len(ledger.balances("adult")) == 3
+
+
+def test_a_limit_for_people_is_one_under_every_relation_too(ledger):
+    patient = Whose(AR, "patient", column="patient_id")
+    ledger.set_limit("adult", patient, 4, 0, follows=True)
+    for relation in Relation:
+        feature = "" if relation is Relation.FEATURE_FLIP else None
+        own = replace(patient, relation=relation, feature=feature)
+        ledger.reserve("adult", own, PureEvent("0.5"), theorem="Laplace", run="1")
+    totals = {balance.relation: balance.total.epsilon for balance in ledger.balances("adult")}
+    half = Fraction(1, 2)
+    assert totals == {
+        AR: half,
+        Relation.REPLACE_ONE: 1 + half,
+        Relation.LABEL_FLIP: 2,
+        Relation.FEATURE_FLIP: 2,
+    }
+    assert {balance.whose.column for balance in ledger.balances("adult")} == {"patient_id"}
+
+
+def test_totals_planned_beforehand_count_what_the_limit_counts(ledger):
+    """Under replace_one a charge for an added row is two steps; it is in that limit's information, too."""
+    ledger.set_limit("adult", None, 4, 0)
+    reserve(ledger, "0.5")
+    reserve(ledger, "0.25", relation=Relation.REPLACE_ONE)
+    assert ledger.spent("adult", Relation.REPLACE_ONE).epsilon == Fraction(5, 4)
+    assert ledger.spent("adult", AR).epsilon == Fraction(1, 2)
 
 
 def test_a_charge_for_rows_does_not_count_as_one_for_patients(ledger):

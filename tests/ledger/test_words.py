@@ -161,10 +161,26 @@ def test_a_limit_for_rows_becomes_one_for_patients(clinic: Any, own_ledger: Path
     refused = limit("--relation", "add_remove", "--column", "patient")
     assert refused.exit_code == 1
     assert "proves nothing about the limit" in str(refused.exception)
-    done = limit("--relation", "add_remove", "--column", "patient", "--owns", "5")
+    done = limit("--column", "patient", "--owns", "5")
     assert done.exit_code == 0, done.output
-    assert "all rows of one patient): 35.3 % spent" in done.output  # 25 times the 1.41 % of a row
+    rows, patients = (line for line in done.output.splitlines() if " under add_remove for " in line)
+    assert " for one row: 1.4 % spent" in rows
+    declared = "(all rows of one patient, 5 at most by the owner's word, which nothing checks)"
+    assert f"{declared}: 35.3 % spent" in patients  # 25 times the 1.41 % of a row
+    assert len(done.output.splitlines()) == 2 * len(Relation)
+    shown = "\n".join(ledger_lines(Ledger.open(own_ledger)))
+    assert "one row has lost at most 1.4 % of clinic (24.4, 1e-5) under replace_one" in shown
+    # A limit that follows is rounded up to three digits, so that a share of it is no larger.
+    assert re.search(r"one patient has lost at most 35\.[23] % of clinic \(24\.4, 1e-5\) under replace_one", shown)
     assert "names the column of their ids" in str(limit("--owns", "5").exception)
+
+
+def test_a_pipeline_for_patients_is_told_how_their_limit_is_set(clinic: Any, own_ledger: Path) -> None:
+    protect = {"relation": "label_flip", "unit": {"column": "patient_id", "name": "one patient"}}
+    made = job(clinic, protect=protect, budget={"epsilon": 1.0, "delta": 1e-6})
+    Ledger.open(own_ledger).set_limit("clinic", "add_remove", 10, 1e-5)
+    with pytest.raises(BudgetError, match=r"--delta D --column patient_id --unit 'one patient'$"):
+        daskrado.run(made, write=False)
 
 
 def test_what_is_public_is_marked_once_and_runs_without_privacy_each_time(clinic: Any, own_ledger: Path) -> None:

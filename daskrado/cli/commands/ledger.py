@@ -45,19 +45,19 @@ def limit(
     delta: str = "0",
     column: Annotated[str | None, "The id column of the people whom the limit is for, in place of rows."] = None,
     unit: Annotated[str | None, "What one of them is called."] = None,
-    owns: Annotated[int | None, "The most rows that one of them has, where that is enforced."] = None,
+    owns: Annotated[int | None, "The most rows that one of them has: your word, which nothing checks."] = None,
     ledger: LedgerPath = None,
 ) -> Lines:
     """Set the limit of a data set, its owner's decision: without --relation, with what follows under all of them.
 
-    What was charged before counts against it. A limit for people (--column) counts a charge for rows as a group of
-    --owns rows, and refuses it without that.
+    What was charged before counts against it. A limit for people (--column) stands beside one for rows: every
+    charge has to fit both. It counts a charge for rows as a group of --owns rows, and refuses it without that.
     """
     from daskrado.ledger.entries import people
     from daskrado.ledger.show import balance_line
 
     with open_ledger(ledger, create=True) as opened:
-        opened.set_limit(dataset, people(relation, column, unit, owns), epsilon, delta)
+        opened.set_limit(dataset, people(relation, column, unit, owns), epsilon, delta, follows=relation is None)
         known = [balance for balance in opened.balances(dataset) if relation in (None, str(balance.relation))]
         return [f"{opened.address}: {balance_line(balance)}" for balance in known]
 
