@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,7 @@ from daskrado.privacy.accountant import (
 )
 from daskrado.privacy.noise import discrete_laplace, laplace_variance
 from daskrado.privacy.relations import Relation
-from daskrado.statistics.base import Summary
+from daskrado.statistics.base import Statistic, Summary
 from daskrado.statistics.counts import Histogram
 from daskrado.statistics.universe import Universe
 
@@ -48,7 +48,10 @@ class WeightsPlan:
 
     Sensitivity
         A counting query moves by at most ``rows_per_unit`` when one unit's rows are added, removed or replaced. The
-        estimate that it is compared with is public.
+        estimate that it is compared with is public. Where ``units`` are bounded by weights, a query is the weight of
+        its rows, rounded down: a unit's weights in it are at least 0 and together at most k = ``rows_per_unit``, so
+        the sum moves by at most k, and rounding down moves whole numbers by no more than that. The same holds for
+        the weight of all rows, which stands for their number and is secret.
 
     Reference
         Hardt and Rothblum (2010), rebuilt from parts: the two-sided test is a sparse vector on |truth - estimate|,
@@ -64,6 +67,7 @@ class WeightsPlan:
     queries: int = 1000
     threshold: int | None = None
     rows_per_unit: int = 1
+    units: bool = False
 
     def __post_init__(self) -> None:
         exact_epsilon(self.epsilon)
@@ -78,8 +82,9 @@ class WeightsPlan:
 
     @property
     def count_event(self) -> PureEvent | None:
-        """The cost of the number of rows, where the relation keeps it secret."""
-        return None if self.relation.rows_public else PureEvent(exact_epsilon(self.epsilon) * COUNT_SHARE)
+        """The cost of the number of rows, where the relation keeps it secret; of what units count for, always."""
+        public = self.relation.rows_public and not self.units
+        return None if public else PureEvent(exact_epsilon(self.epsilon) * COUNT_SHARE)
 
     def calibrated(self) -> Calibration:
         """The largest epsilon for each update that the budget allows, by optimal composition."""
@@ -154,9 +159,14 @@ class PrivateQueries(Closable):
         counted: Collection[str] = (),
     ) -> None:
         plan = calibration.plan
-        if not isinstance(summary.statistic, Histogram) or summary.statistic.universe != plan.universe:
+        statistic = summary.statistic
+        plain = statistic.plain if isinstance(statistic, Statistic) else statistic
+        if not isinstance(plain, Histogram) or plain.universe != plan.universe:
             raise ValueError("the summary is not the histogram of the plan's universe")
+        if isinstance(statistic, Histogram) == plan.units:
+            raise ValueError("the summary counts rows and the plan units, or the other way round")
         self.calibration = calibration
+        self._fine = cast(Statistic, statistic).blocks[0].fine  # counts are in steps of 2^-fine rows
         self._counts: NDArray[np.int64] | None = summary.vector.reshape(plan.universe.shape)
         settings = {
             "budget": [decimal_text(exact_epsilon(plan.epsilon)), plan.delta],
@@ -171,7 +181,7 @@ class PrivateQueries(Closable):
             raise LedgerError(outdated("the engine's journal", missing, "start again with a new one"))
         self._weights: NDArray[np.float64] = np.full(plan.universe.shape, 1.0 / plan.universe.size)
         self._measured: list[tuple[Cells, int]] = []
-        self.rows = self._release_row_count(summary.rows)
+        self.rows = self._release_row_count(self._whole(summary.vector) if plan.units else summary.rows)
         self.asked = len(self._engine.answered)
         for note in self._engine.notes:
             if "count" in note:
@@ -222,7 +232,7 @@ class PrivateQueries(Closable):
         if self._counts is None:
             raise UsageError("this query engine was closed")
         public = self._public(cells)
-        truth = int(self._counts[cells].sum())
+        truth = self._whole(self._counts[cells])
         gap = np.array([abs(truth - round(public.count))], dtype=np.int64)
         self.asked += 1
         if not self._engine.ask(gap)[0]:
@@ -259,6 +269,10 @@ class PrivateQueries(Closable):
                 continue
             self._weights[chosen] *= goal / share * ((1 - share) / (1 - goal))
             self._weights /= self._weights.sum()
+
+    def _whole(self, counts: NDArray[np.int64]) -> int:
+        """Rows in some cells, rounded down."""
+        return int(counts.sum()) >> self._fine
 
     def _row_counts(self) -> list[int | None]:
         return [note["rows"] for note in self._engine.notes if "rows" in note]

@@ -106,6 +106,12 @@ class Job(Frozen):
             check_protected_feature(self.domain, protect.feature, "protect.feature")
         return self
 
+    @property
+    def whose(self) -> tuple[Protect, ...]:
+        """Everybody whom the job protects."""
+        protect = getattr(self, "protect", None)
+        return (protect,) if isinstance(protect, Protect) else ()
+
     @abstractmethod
     def work(self, run: Run) -> Outcome:
         """Read, draw through the run, learn; everything that leaves is in the outcome."""

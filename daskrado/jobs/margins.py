@@ -119,6 +119,7 @@ class MarginsJob(PrivateJob):
 
     name: ClassVar[str] = "margins"
     addresses: ClassVar[tuple[Address, ...]] = (("models",),)
+    counts_units: ClassVar[bool] = True
 
     models: tuple[str, ...] = ()
     boost: Boosting | None = None
@@ -140,6 +141,11 @@ class MarginsJob(PrivateJob):
     def lattice(self) -> Lattice:
         """The grid of the rows."""
         return Lattice(self.domain.norm_bound, 20)
+
+    @property
+    def counted(self) -> int | None:
+        """What one unit counts for at most, where units are examples; None where rows are."""
+        return None if self.protect is None else self.protect.bound
 
     @cached_property
     def weights(self) -> Weights:
@@ -203,9 +209,14 @@ class MarginsJob(PrivateJob):
                 return models, passes.sum(self.statistic(models.values()), progress=run.progress)
 
     def _measured(self, names: tuple[str, ...], released: Release, rows: int | None) -> Margins:
-        """Shares and bounds; where the number of rows is secret, the histograms' own total stands for it."""
-        counts, std = released.values["margins"], released.noise_std["margins"]
-        examples = max(1, round(float(counts.sum(axis=1).mean()))) if rows is None else rows
+        """Shares and bounds; where the number of rows is secret, the histograms' own total stands for it.
+
+        Units that count as w <= k rows each are worth (sum w)^2 / sum w^2 >= (sum w) / k independent examples.
+        """
+        units = 1 if self.counted is None else self.counted
+        counts, std = released.values["margins"] / units, released.noise_std["margins"] / units
+        known = rows if self.counted is None else None
+        examples = max(1, round(float(counts.sum(axis=1).mean()))) if known is None else known
         found = [MarginDistribution(row, examples, std) for row in counts]
         bounds = tuple(self._bounds(name, one) for name, one in zip(names, found, strict=True))
         return Margins(names, found[0].edges, np.array([one.shares for one in found]), examples, std, bounds)
@@ -229,11 +240,12 @@ class MarginsJob(PrivateJob):
         )
 
     def _sections(self, found: Margins) -> list[Section]:
+        who = "rows" if self.counted is None else "units"
         return [
             Section("Margin distribution", text="Normalised margins of the rows of the lake.", plot=found.plot()),
             Section(
                 "Bounds on the true error",
-                text=f"Holds with probability {self.confidence:g} if the rows were drawn independently; |H| = "
+                text=f"Holds with probability {self.confidence:g} if the {who} were drawn independently; |H| = "
                 f"{2 * self.domain.width} (each feature and its negation).",
                 header=("model", "error on these rows", "Schapire, Freund, Bartlett and Lee", "Breiman"),
                 rows=[one.row() for one in found.bounds],

@@ -80,6 +80,7 @@ class QueriesJob(PrivateJob):
     name: ClassVar[str] = "queries"
     addresses: ClassVar[tuple[Address, ...]] = (("queries",),)
     reserves: ClassVar[bool] = False  # an engine may go on under the grant that it had
+    counts_units: ClassVar[bool] = True
 
     universe: tuple[str, ...] = Field(min_length=1)
     queries: tuple[dict[str, Any], ...] = ()
@@ -126,6 +127,7 @@ class QueriesJob(PrivateJob):
             queries=self.expected or max(1, len(self.queries)),
             threshold=self.threshold,
             rows_per_unit=protect.rows_per_unit,
+            units=protect.column is not None,
         )
 
     @cached_property
@@ -182,8 +184,8 @@ class QueriesJob(PrivateJob):
             return None
         number, payer = journal.paid[ROLE]
         entry, charge = account.entry(number), run.charges[ROLE]
-        wanted = (payer, self.dataset, charge.relation, charge.event)
-        found = entry and (entry.run, entry.dataset, entry.relation, entry.event)
+        wanted = (payer, self.dataset, charge.debit.whose, charge.event)
+        found = entry and (entry.run, entry.dataset, entry.whose, entry.event)
         if entry is None or entry.state is State.VOID or found != wanted:
             ledger = account.ledger.address
             raise UsageError(f"journal: the ledger {ledger} has no charge that fits it; start a new journal")

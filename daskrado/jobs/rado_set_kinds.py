@@ -12,7 +12,7 @@ from daskrado.errors import UsageError, about_the_key
 from daskrado.jobs.rado_sets import RadoSetKeys, SetPlan
 from daskrado.models.rados import BITS, PlainKind, SummedKind
 from daskrado.privacy.accountant import PureEvent
-from daskrado.privacy.protect import Budget, Protect, check_protected_feature
+from daskrado.privacy.protect import Budget, Protect, Unit, check_protected_feature
 from daskrado.privacy.relations import Relation
 from daskrado.privacy.release import Release
 from daskrado.privacy.statement import PrivacyStatement
@@ -69,11 +69,16 @@ class SummedSet(RadoSetKeys):
         given = (self.protect is not None, self.budget is not None)
         if given != (self.private, self.private):
             raise ValueError("give protect and budget, or write private: false for plain rados that protect nobody")
-        if self.protect is not None and self.seed is not None and self.protect.relation is Relation.ADD_REMOVE:
-            raise ValueError("public signatures by position shift when a row is added: drop seed under add_remove")
+        if self.protect is not None and self.seed is not None and not self.protect.rows_public:
+            raise ValueError(
+                f"public signatures by position shift when a row is added: drop seed under {self.protect.relation}"
+            )
         with about_the_key(f"set {self.name!r}: "):
             _plain(self.kind, 1, self.count)
         return self
+
+    def _check_units(self, protect: Protect) -> None:
+        """All its rados are sums, whose sensitivity holds for any signatures, secret or not."""
 
     def planned(self, domain: Domain, bits: int | None) -> SetPlan:
         statistic, lattice = _plain(self.kind, domain.width, self.count), _grid(domain, bits)
@@ -121,7 +126,7 @@ class _ColumnSet(RadoSetKeys):
     """A set that protects the named features of one unit; everything else is public."""
 
     features: tuple[str, ...] = Field(min_length=1)
-    unit: str = Field(min_length=1)
+    unit: Annotated[str, Field(min_length=1)] | Unit
     rows_per_unit: int = Field(default=1, ge=1, le=10_000)
     budget: Budget
 
@@ -136,8 +141,9 @@ class _ColumnSet(RadoSetKeys):
     @property
     def protect(self) -> Protect:
         """The named features of one unit."""
-        flip, named = Relation.FEATURE_FLIP, ", ".join(self.features)
-        return Protect(relation=flip, unit=self.unit, rows_per_unit=self.rows_per_unit, feature=named)
+        declared = {"rows_per_unit": self.rows_per_unit} if "rows_per_unit" in self.model_fields_set else {}
+        named = {"relation": Relation.FEATURE_FLIP, "feature": ", ".join(self.features)}
+        return Protect.model_validate({**named, "unit": self.unit, **declared})
 
     @property
     def protected_columns(self) -> tuple[str, ...]:
@@ -159,6 +165,9 @@ class RandomisedSet(_ColumnSet):
         if budget.delta > 0:
             raise ValueError(f"randomised response is pure: leave delta out, got {budget.delta:g}")
         return budget
+
+    def _check_units(self, protect: Protect) -> None:
+        protect.refuse_units(f"set {self.name!r}, in which every row answers by itself,")
 
     @property
     def exact_kind(self) -> str | None:
@@ -183,6 +192,9 @@ class NoisyColumnSet(_ColumnSet):
     kind: Literal["noisy_column"]
     balanced: bool = True
     mechanism: Literal["gaussian", "laplace"] | None = None
+
+    def _check_units(self, protect: Protect) -> None:
+        """Weights depend on who owns rows, not on the named features: the columns of all others stay public."""
 
     @property
     def exact_kind(self) -> str | None:
@@ -224,6 +236,9 @@ class NoisyEdgesSet(RadoSetKeys):
         if not self.budget.delta > 0:
             raise ValueError("gaussian noise on edge vectors needs budget.delta above 0")
         return self
+
+    def _check_units(self, protect: Protect) -> None:
+        protect.refuse_units(f"set {self.name!r}, in which every row has noise of its own,")
 
     def noise_std(self, plan: SetPlan, released: Release, rows: int) -> tuple[float, ...]:
         """Each rado sums the noise of its support, half of the rows unless it is fixed."""

@@ -63,12 +63,16 @@ class RadoSetKeys(Frozen):
     @model_validator(mode="after")
     def _check_keep(self) -> RadoSetKeys:
         if self._protect is not None:
-            self._protect.refuse_units(f"set {self.name!r}")
+            self._check_units(self._protect)
         if self.keep_epsilon is not None and not isinstance(self.learn, RadoBoost):
             raise ValueError("keep_epsilon chooses among the rounds of radoboost: it needs learn: {kind: radoboost}")
         if self.keep_epsilon is not None and self.protects is None:
             raise ValueError("keep_epsilon is charged on top of a private set: this set protects nobody")
         return self
+
+    def _check_units(self, protect: Protect) -> None:
+        """Refuse units where the set cannot bound what they contribute."""
+        protect.refuse_units(f"set {self.name!r}")
 
     @abstractmethod
     def planned(self, domain: Domain, bits: int | None) -> SetPlan:
@@ -90,7 +94,7 @@ class RadoSetKeys(Frozen):
     @property
     def rows_public(self) -> bool:
         """Whether the set says how many rows the lake has."""
-        return self.protects is None or self.protects.relation.rows_public
+        return self.protects is None or self.protects.rows_public
 
     @property
     def protected_columns(self) -> tuple[str, ...]:

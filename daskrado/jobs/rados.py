@@ -82,6 +82,10 @@ class RadosJob(Job):
         return self
 
     @property
+    def whose(self) -> tuple[Protect, ...]:
+        return tuple(item.protects for item in self.sets if item.protects is not None)
+
+    @property
     def protects(self) -> bool:
         """Whether one of its sets protects anybody."""
         return any(item.protects is not None for item in self.sets)
@@ -185,7 +189,7 @@ def _summed(run: Run, plan: SetPlan) -> Summary | None:
     else:
         key = SignatureKey.secret() if item.public_seed is None else SignatureKey.from_seed(item.public_seed)
     with run.clock(f"collect {item.name}"):
-        return run.collect(plan.statistic, plan.lattice, key=key)
+        return run.collect(plan.statistic, plan.lattice, key=key, protect=item.protects)
 
 
 def _released(run: Run, plan: SetPlan, summary: Summary | None) -> Release:
@@ -233,7 +237,7 @@ def _chosen(run: Run, plan: SetPlan, rados: RadoSet) -> LinearModel:
     drawn = run.account.draw(
         role,
         grant,
-        lambda: run.collect(statistic, plan.lattice),
+        lambda: run.collect(statistic, plan.lattice, protect=protect),
         lambda counts: {"round": np.array(choose_by_mistakes(counts, spend, epsilon, protect.rows_per_unit))},
     )
     at = int(drawn["round"])

@@ -22,7 +22,7 @@ from daskrado.ledger.charging import Clock
 from daskrado.ledger.ledger import Grant
 from daskrado.ledger.words import Price
 from daskrado.privacy.mechanisms import Mechanism
-from daskrado.privacy.protect import Private
+from daskrado.privacy.protect import Protect
 from daskrado.privacy.release import Release
 from daskrado.statistics.base import Statistic, Summary
 from daskrado.table.domain import Domain
@@ -48,6 +48,7 @@ class Run:
         self.progress = progress
         self.clock = Clock(getattr(progress, "stage", None))
         self._stack = contextlib.ExitStack()
+        self._units: dict[tuple[str, int, str | None], Units | None] = {}
 
     def __repr__(self) -> str:
         return f"<Run {self.account.run} of {self.job.name}>"
@@ -94,8 +95,8 @@ class Run:
         mark = None
         if self.job.needs_rows(self.account):
             mark = self.lake.fingerprint
-            if isinstance(self.job.privacy, Private):
-                check_units(self.lake, self.job.privacy.protect, self.job.domain.id)
+            for protect in self.job.whose:
+                check_units(self.lake, protect, self.job.domain.id)
             self.client  # noqa: B018 - workers that cannot be reached cost nothing, not even a voided entry
         for what, digest in self.job.inputs().items():
             self.account.unchanged(what, digest)
@@ -109,23 +110,39 @@ class Run:
         """The workers that the job names, until the run ends; None where this process does the work."""
         return self._stack.enter_context(connect(self.job.cluster, self.lake.size))
 
-    @cached_property
-    def units(self) -> Units | None:
+    def units(self, protect: Protect | None) -> Units | None:
         """What each row counts for, where units are protected that may own several."""
-        protect = self.job.privacy.protect if isinstance(self.job.privacy, Private) else None
         if protect is None or protect.column is None:
             return None
-        with self.clock("units"):
-            return units_of(self.lake, protect, secrets.token_bytes(32), self.job.domain.id)
+        which = (protect.column, protect.rows_per_unit, protect.how)
+        if which not in self._units:
+            with self.clock("units"):
+                found = units_of(self.lake, protect, secrets.token_bytes(32), self.job.domain.id)
+            self._units[which] = found
+        return self._units[which]
+
+    @property
+    def _whose(self) -> Protect | None:
+        """Whom all that the job reads is for; None where its parts differ."""
+        return getattr(self.job, "protect", None)
 
     def close(self) -> None:
         """Disconnect from the workers."""
         self._stack.close()
 
     def collect(
-        self, statistic: Statistic, lattice: Lattice, *, key: SignatureKey | None = None, domain: Domain | None = None
+        self,
+        statistic: Statistic,
+        lattice: Lattice,
+        *,
+        key: SignatureKey | None = None,
+        domain: Domain | None = None,
+        protect: Protect | None = None,
     ) -> Summary:
-        """Sum a statistic over the lake, exactly; ``domain`` reads the rows in another way than the job's."""
+        """Sum a statistic over the lake, exactly; ``domain`` reads the rows in another way than the job's.
+
+        ``protect`` says whose units are bounded, where that is not the job's own key.
+        """
         return collect(
             statistic,
             self.lake,
@@ -136,7 +153,7 @@ class Run:
             progress=self.progress,
             strict=not self.job.protects,
             secret_rows=not self.job.rows_public,
-            units=self.units,
+            units=self.units(protect or self._whose),
         )
 
     def passes(self, lattice: Lattice, **seeds: Any) -> contextlib.AbstractContextManager[Passes]:
@@ -148,7 +165,7 @@ class Run:
             client=self.client,
             strict=not self.job.protects,
             secret_rows=not self.job.rows_public,
-            units=self.units,
+            units=self.units(self._whose),
             **seeds,
         )
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskrado.privacy.noise import exponential_choice
-from daskrado.statistics.base import Summary
+from daskrado.statistics.base import Statistic, Summary
 from daskrado.statistics.boosting import MistakeCounts
 from daskrado.table.lattice import Lattice
 
@@ -27,8 +27,10 @@ def mistakes(thetas: NDArray[np.float64], lattice: Lattice) -> MistakeCounts:
 def choose_by_mistakes(counts: Summary, spend: Callable[[], None], epsilon: float, rows_per_unit: int) -> int:
     """The index of a round, P(t) proportional to exp(-epsilon mistakes_t / (2 rows_per_unit)).
 
-    ``spend`` marks the grant as spent, before the draw. A row changes every count by at most 1, so a unit of k rows
-    by at most k.
+    ``spend`` marks the grant as spent, before the draw. A row changes every count by at most 1, so a unit of k rows,
+    or one whose weights are at most k together, by at most k. Counts keep all bits of the weights.
     """
     spend()
-    return exponential_choice(-counts.vector.astype(np.float64), epsilon, float(rows_per_unit))
+    assert isinstance(counts.statistic, Statistic)
+    mistakes = counts.vector * counts.statistic.blocks[0].step(counts.lattice)
+    return exponential_choice(-mistakes, epsilon, float(rows_per_unit))

@@ -40,11 +40,8 @@ def unit_weights(owned: NDArray[np.int64], bound: int) -> NDArray[np.int32]:
 
 
 @dataclass(frozen=True)
-class WeightedSum(Additive):
-    """The weighted sum of a vector, in flight: 2^WEIGHT_BITS times it.
-
-    Whole numbers are held as two halves that add up without overflow; a vector of floats is as it is.
-    """
+class _OfInner(Additive):
+    """A sum made from another one: what it is called and what it reads are that one's."""
 
     inner: Additive
 
@@ -52,6 +49,10 @@ class WeightedSum(Additive):
     def name(self) -> str:  # type: ignore[override]
         """That of the statistic inside."""
         return self.inner.name
+
+    @property
+    def needs_seeds(self) -> bool:  # type: ignore[override]
+        return self.inner.needs_seeds
 
     @property
     def compact(self) -> bool:  # type: ignore[override]
@@ -68,6 +69,14 @@ class WeightedSum(Additive):
     @property
     def grouped_by(self) -> Groups | None:
         return self.inner.grouped_by
+
+
+@dataclass(frozen=True)
+class WeightedSum(_OfInner):
+    """The weighted sum of a vector, in flight: 2^WEIGHT_BITS times it.
+
+    Whole numbers are held as two halves that add up without overflow; a vector of floats is as it is.
+    """
 
     @property
     def size(self) -> int:
@@ -106,7 +115,7 @@ class WeightedSum(Additive):
 
 
 @dataclass(frozen=True)
-class Bounded(Statistic):
+class Bounded(_OfInner, Statistic):
     """A statistic of units that count as at most ``bound`` rows each, on rows of a lattice of ``bits``.
 
     Sensitivity
@@ -128,25 +137,8 @@ class Bounded(Statistic):
         return f"<{self.inner!r} of units that count as {self.bound} row(s)>"
 
     @property
-    def name(self) -> str:  # type: ignore[override]
-        """That of the statistic inside."""
-        return self.inner.name
-
-    @property
-    def needs_seeds(self) -> bool:  # type: ignore[override]
-        return self.inner.needs_seeds
-
-    @property
     def default_bits(self) -> int:  # type: ignore[override]
         return self.inner.default_bits
-
-    @property
-    def label_use(self) -> Literal["required", "optional", "none"]:
-        return self.inner.label_use
-
-    @property
-    def grouped_by(self) -> Groups | None:
-        return self.inner.grouped_by
 
     @property
     def plain(self) -> Statistic:

@@ -19,6 +19,7 @@ from daskrado.ledger.journal import Journal
 from daskrado.privacy.accountant import PureEvent, compose, exact_epsilon
 from daskrado.privacy.relations import Relation
 from daskrado.statistics.base import Summary
+from daskrado.statistics.bounded import Bounded, unit_weights
 from daskrado.statistics.counts import Histogram
 from daskrado.statistics.universe import MAX_CELLS, Axis, Universe
 from daskrado.table.lattice import Lattice
@@ -74,6 +75,32 @@ def test_no_neighbour_moves_a_query_by_more_than_one_row() -> None:
             other[after] += 1
             worst = max(worst, abs(int(base[cells].sum()) - int(other.reshape(UNIVERSE.shape)[cells].sum())))
     assert worst == 1
+
+
+def test_no_unit_moves_a_query_or_the_total_by_more_than_its_bound() -> None:
+    """Every unit of one or two rows, and pairs of cells for forty, in or out of every conjunction: exhaustive."""
+    options = [[None, *axis.values] for axis in UNIVERSE.axes]
+    base = np.array(SKEWED) * 16384 + np.arange(len(SKEWED)) * 1365  # any fractions of rows are there already
+    for bound, worst in ((1, 0), (3, 0)):
+        for owned, cells in itertools.product((1, 2, 40), itertools.product(range(UNIVERSE.size), repeat=2)):
+            weights = unit_weights(np.full(owned, owned), bound)
+            mine = np.bincount(np.array([*cells] * owned)[:owned], weights, minlength=UNIVERSE.size).astype(np.int64)
+            for values in itertools.product(*options):
+                where = {a.name: v for a, v in zip(UNIVERSE.axes, values, strict=True) if v is not None}
+                chosen = UNIVERSE.cells(where)
+                with_unit, without = ((base + more).reshape(UNIVERSE.shape)[chosen].sum() for more in (mine, 0))
+                worst = max(worst, abs((int(with_unit) >> 14) - (int(without) >> 14)))
+        assert worst == bound
+
+
+def test_a_histogram_of_rows_is_no_answer_to_a_plan_of_units() -> None:
+    with pytest.raises(ValueError, match="counts rows and the plan units"):
+        PrivateQueries(plan(units=True).calibrated(), summary(SKEWED))
+    counted = Summary(Bounded(4, Histogram(4, UNIVERSE), 1, 20), Lattice(1.0), np.array(SKEWED) << 14, 10**6)
+    with pytest.raises(ValueError, match="counts rows and the plan units"):
+        PrivateQueries(plan().calibrated(), counted)
+    engine = PrivateQueries(plan(units=True, epsilon=50.0).calibrated(), counted)
+    assert engine.rows == pytest.approx(sum(SKEWED), abs=30)  # not the rows that they own
 
 
 def test_an_updates_answer_has_the_charged_noise_and_no_less() -> None:

@@ -1,0 +1,164 @@
+"""One contract over all kinds that protect people: the same bits in any partitioning, and stated where enforced.
+
+A person with forty rows in a lake counts as one row of it, whatever the kind. That no sum moves further than its
+noise was made for is fuzzed by whole units in ``tests/statistics/test_bounded.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import seeded_noise
+
+import daskrado
+from daskrado.jobs.load import load_job
+from daskrado.ledger.ledger import Ledger
+from daskrado.models.linear import LinearModel
+from daskrado.privacy.statement import PrivacyStatement
+from daskrado.table.domain import Domain
+from daskrado.table.yaml_file import parse
+
+DOMAIN = parse(
+    Domain,
+    {
+        "id": "visit",
+        "label": {"column": "y", "positive": 1, "negative": 0},
+        "norm_bound": 2.0,
+        "columns": {
+            "a": {"kind": "numeric", "lower": -2, "upper": 2},
+            "smoker": {"kind": "boolean"},
+            "ward": {"kind": "categorical", "values": ["north", "south", "east"]},
+        },
+    },
+    "here",
+)
+UNIT = {"column": "patient", "name": "one patient"}
+BOTH, PURE = {"epsilon": 1.0, "delta": 1e-6}, {"epsilon": 1.0}
+Values = Callable[[Any], Any]
+
+
+def people(rows: int = 400) -> pd.DataFrame:
+    """Visits of patients who have 1 to some 60 of them, in no order."""
+    draw = np.random.default_rng(12)
+    a = draw.normal(size=rows)
+    return pd.DataFrame(
+        {
+            "visit": np.arange(rows),
+            "patient": (draw.pareto(1.2, rows) * 20).astype(np.int64) % 97,
+            "a": a,
+            "smoker": draw.integers(0, 2, rows).astype(bool),
+            "ward": draw.choice(["north", "south", "east"], rows),
+            "y": (a + draw.normal(size=rows) > 0).astype(int),
+        }
+    )
+
+
+def protecting(relation: str, **unit: Any) -> dict[str, Any]:
+    return {"protect": {"relation": relation, "unit": UNIT | unit}, "budget": BOTH}
+
+
+def one_set(relation: str, **keys: Any) -> dict[str, Any]:
+    return {"kind": "rados", "sets": [{"name": "s", "count": 16, **protecting(relation), **keys}]}
+
+
+def released(found: Any) -> list[Any]:
+    return [(name, values.tolist()) for name, values in sorted(found.release.values.items())]
+
+
+def rados(found: Any) -> list[Any]:
+    return [(one.rados.rados.tolist(), one.model and one.model.weights.tolist()) for one in found.value.sets]
+
+
+def answers(found: Any) -> list[Any]:
+    return [(answer.count, answer.lazy) for answer in found.value.answers]
+
+
+QUERIES = {
+    "kind": "queries",
+    "universe": ["ward", "smoker", "y"],
+    "updates": 4,
+    "threshold": 1,
+    "queries": [{"ward": "north"}, {"smoker": True, "y": 1}, {}],
+    "budget": {"epsilon": 8.0, "delta": 1e-6},
+}
+KINDS: dict[str, tuple[dict[str, Any], Values]] = {
+    "moments": ({"kind": "learn", **protecting("add_remove")}, released),
+    "sampled": ({"kind": "learn", **protecting("replace_one", bound=3, how="sample")}, released),
+    "describe": ({"kind": "describe", **protecting("add_remove")}, released),
+    "margins": ({"kind": "margins", **protecting("replace_one"), "bins": 20}, released),
+    "margins of labels": ({"kind": "margins", **protecting("label_flip", bound=2), "bins": 20}, released),
+    "queries": ({**protecting("add_remove"), **QUERIES}, answers),
+    "queries, fixed units": ({**protecting("replace_one", bound=2), **QUERIES}, answers),
+    "hadamard": (one_set("add_remove", kind="hadamard"), rados),
+    "balanced": (one_set("replace_one", kind="balanced"), rados),
+    "choice": (
+        one_set("add_remove", kind="uniform", learn={"kind": "radoboost", "rounds": 5}, keep_epsilon=0.2),
+        rados,
+    ),
+    "column": (
+        {
+            "kind": "rados",
+            "accept_no_privacy": True,
+            "sets": [
+                {
+                    "name": "s",
+                    "count": 16,
+                    "kind": "noisy_column",
+                    "features": ["smoker"],
+                    "unit": UNIT,
+                    "budget": BOTH,
+                }
+            ],
+        },
+        rados,
+    ),
+}
+every_kind = pytest.mark.parametrize("name", list(KINDS))
+
+
+@pytest.fixture(scope="module")
+def lakes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same rows in 1, 2 and 7 files, and a model."""
+    folder, frame = tmp_path_factory.mktemp("units"), people()
+    for parts in (1, 2, 7):
+        (folder / str(parts)).mkdir()
+        for number, rows in enumerate(np.array_split(np.arange(len(frame)), parts)):
+            table = pa.Table.from_pandas(frame.iloc[rows], preserve_index=False)
+            pq.write_table(table, folder / str(parts) / f"{number}.parquet")
+    weights = np.linspace(-1, 1, DOMAIN.width)
+    LinearModel(DOMAIN, weights, PrivacyStatement.none(), "test", {}).save(folder / "model.json")
+    return folder
+
+
+def run(name: str, lakes: Path, parts: int, tmp_path: Path) -> Any:
+    keys, _ = KINDS[name]
+    models = {"models": [str(lakes / "model.json")]} if keys["kind"] == "margins" else {}
+    limit = {"ledger": {"first_limit": {"epsilon": 50, "delta": 1e-2}}}
+    common = {"dataset": "visits", "lake": str(lakes / str(parts)), "domain": DOMAIN, "output": str(tmp_path / "out")}
+    seeded_noise.reseed()
+    job = load_job({**common, **limit, **keys, **models})
+    return daskrado.run(job, ledger=tmp_path / f"{parts}.sqlite", write=False)
+
+
+@every_kind
+def test_every_kind_gives_the_same_bits_in_any_partitioning(name: str, lakes: Path, tmp_path: Path) -> None:
+    found = [KINDS[name][1](run(name, lakes, parts, tmp_path)) for parts in (1, 2, 7)]
+    assert found[0] == found[1] == found[2]
+
+
+@every_kind
+def test_every_kind_states_and_charges_the_whole_unit(name: str, lakes: Path, tmp_path: Path) -> None:
+    found = run(name, lakes, 2, tmp_path)
+    assert found.statement.column == "patient"
+    assert "one patient" in found.statement.whom
+    assert any("patient" in text for text in found.statement.assumptions)
+    entries = Ledger.open(tmp_path / "2.sqlite").entries()
+    assert entries
+    assert {entry.whose.column for entry in entries} == {"patient"}
