@@ -28,6 +28,7 @@ from pydantic import (
 )
 
 from daskrado.errors import UsageError
+from daskrado.table.nearest import did_you_mean
 from daskrado.table.yaml_file import NestedMistakes, no_truth_for_a_number, shown
 
 T = TypeVar("T")
@@ -108,7 +109,8 @@ def make(base: type[T], packages: tuple[str, ...], content: Any, given: Mapping[
     if name is None:
         raise ValueError(f"kind: missing, and it has no default; allowed: {', '.join(sorted(known))}")
     if not isinstance(name, str) or name not in known:
-        raise ValueError(f"kind must be one of {', '.join(map(repr, sorted(known)))} (got {shown(name)})")
+        near = did_you_mean(name, known) if isinstance(name, str) else ""
+        raise ValueError(f"kind must be one of {', '.join(map(repr, sorted(known)))} (got {shown(name)}){near}")
     chosen, rest = known[name], {key: value for key, value in content.items() if key != "kind"}
     if issubclass(chosen, BaseModel):
         try:
@@ -121,7 +123,9 @@ def make(base: type[T], packages: tuple[str, ...], content: Any, given: Mapping[
     hidden = dict(given or {})
     own = {field.name for field in fields(chosen)} - set(hidden)
     unknown = [
-        f"{key}: unknown key; {name} takes {', '.join(sorted(own)) or 'none'}" for key in rest if key not in own
+        f"{key}: unknown key; {name} takes {', '.join(sorted(own)) or 'none'}{did_you_mean(str(key), own)}"
+        for key in rest
+        if key not in own
     ]
     if unknown:
         raise NestedMistakes(unknown)

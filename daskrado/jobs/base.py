@@ -7,6 +7,7 @@ comes from here: the plan, the account, the manifest, the report, resuming, the 
 from __future__ import annotations
 
 import contextlib
+import os
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -62,6 +63,11 @@ class Job(Frozen):
     cluster: ClusterConfig = ClusterConfig()
     ledger: LedgerConfig = LedgerConfig()
     _notes: tuple[str, ...] = PrivateAttr(())
+
+    @field_validator("output")
+    @classmethod
+    def _of_home(cls, value: str) -> str:
+        return os.path.expanduser(value)
 
     @field_validator("cluster", mode="before")
     @classmethod

@@ -21,6 +21,7 @@ from daskrado.ledger.config import default_ledger
 from daskrado.ledger.ledger import Ledger
 from daskrado.ledger.opening import resumed_account
 from daskrado.registry import kinds, loaded
+from daskrado.table.nearest import did_you_mean
 from daskrado.table.yaml_file import parse, read_yaml, shown
 
 JobT = TypeVar("JobT", bound=Job)
@@ -47,6 +48,10 @@ def load_job(source: Job | Mapping[str, Any] | str | Path, changes: Mapping[str,
     content = read_yaml(source) if isinstance(source, str | Path) else source
     if not isinstance(content, Mapping):
         raise UsageError(f"{where}: must be a mapping of keys, got {type(content).__name__}")
+    if {"label", "columns"} <= content.keys() and "lake" not in content:
+        raise UsageError(
+            f"{where}: is a domain, not a pipeline; daskrado init writes a pipeline that names its domain"
+        )
     content = _changed(dict(content), changes or {})
     kind = content.pop("kind", DEFAULT_KIND)
     try:
@@ -55,7 +60,8 @@ def load_job(source: Job | Mapping[str, Any] | str | Path, changes: Mapping[str,
         chosen = None
     if chosen is None:
         allowed = sorted(name for name in kinds(Job, PACKAGE) if " " not in name)
-        raise UsageError(f"{where}: kind {shown(kind)} is unknown; allowed: {', '.join(allowed)}")
+        near = did_you_mean(str(kind), allowed) if isinstance(kind, str) else ""
+        raise UsageError(f"{where}: kind {shown(kind)} is unknown; allowed: {', '.join(allowed)}{near}")
     notes: list[str] = []
     if isinstance(source, str | Path):
         for address in (
@@ -115,6 +121,7 @@ def _resolve(content: dict[str, Any], address: Address, folder: Path, notes: lis
 
 def _beside(path: str, folder: Path, notes: list[str]) -> str:
     """A path as the pipeline's folder reads it; one that is found from the working folder only is still read."""
+    path = os.path.expanduser(path)
     if "://" in path or os.path.isabs(path) or not path:
         return path
     near = os.path.normpath(folder / path)
@@ -127,6 +134,7 @@ def _beside(path: str, folder: Path, notes: list[str]) -> str:
 def _ledger_beside(path: str, folder: Path) -> str:
     """A ledger's path as the pipeline's folder reads it. One that is elsewhere is refused: a second ledger would be
     a second budget."""
+    path = os.path.expanduser(path)
     near = _beside(path, folder, [])
     if near == path and not os.path.isabs(path) and "://" not in path and os.path.normpath(folder / path) != path:
         raise UsageError(

@@ -10,15 +10,22 @@ from daskrado.jobs.outcome import asked_for
 from daskrado.ledger.charging import planned_prices
 from daskrado.ledger.ledger import Ledger
 from daskrado.ledger.words import no_limit, over_budget, run_line
+from daskrado.table.domain import Domain
 
 
 def plan_lines(job: Job, ledger: Ledger | None) -> Iterator[str]:
-    """Cost, noise and prospects of a job, from public facts; ``ledger`` is None where it does not exist yet."""
+    """Cost, noise and prospects of a job, from public facts; ``ledger`` is None where it does not exist yet.
+
+    The lake's schema is looked at first, and refused as the run would refuse it; no row is read.
+    """
+    job.scan()
     charges = job.charges()
     yield f"data set    {job.dataset}"
-    yield f"features    {job.domain.width}, norm bound {job.domain.norm_bound:g}"
+    yield f"features    {job.domain.width}, {_norm_text(job.domain)}"
     for name, text in job.plan():
         yield f"{name:<11} {text}"
+    if job.protects:
+        yield from _hints(job)
     if not charges:
         yield f"guarantee   {job.statement.sentence()}"
         yield from (f"assumes     {text}" for text in job.statement.assumptions)
@@ -27,6 +34,26 @@ def plan_lines(job: Job, ledger: Ledger | None) -> Iterator[str]:
         yield from _charge_lines(charge, several=len(charges) > 1)
     yield from (f"assumes     {text}" for text in dict.fromkeys(t for c in charges for t in c.statement.assumptions))
     yield from _budget_lines(job, charges, ledger)
+
+
+def _norm_text(domain: Domain) -> str:
+    """The norm bound, and where the domain leaves it out how it was derived."""
+    text = f"norm bound {domain.norm_bound:.6g}"
+    if domain.norm_bound != domain.usual_norm:
+        return text
+    return f"{text}, the usual norm of a row of this domain (the largest is {domain.largest_norm:.4g})"
+
+
+def _hints(job: Job) -> Iterator[str]:
+    """What no run may say of rows: which values make a row count as nothing."""
+    yield f"label       values of {job.domain.label.column} must agree with the domain's to the letter"
+    strict = [name for name, column in job.domain.columns.items() if column.fill is None]
+    if strict:
+        more = f" and {len(strict) - 8} more" if len(strict) > 8 else ""
+        yield (
+            f"nulls       a null in {', '.join(strict[:8])}{more} makes its row count as nothing; "
+            "nulls: {fill: VALUE} keeps it"
+        )
 
 
 def _budget_lines(job: Job, charges: Sequence[Charge], ledger: Ledger | None) -> Iterator[str]:

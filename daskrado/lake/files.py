@@ -100,7 +100,9 @@ def _find(source: Any) -> tuple[str, list[LakeFile]]:
         if i.type != pafs.FileType.File:
             raise DataError(f"{i.path}: is not a file")
     if not infos:
-        raise DataError(f"{shown(address)}: no Parquet file found")
+        raise DataError(
+            f"{shown(address)}: no Parquet file found; daskrado ingest makes a lake of CSV and ARFF files"
+        )
     files = [
         LakeFile(name, i.path, filesystem, i.size, i.mtime_ns or 0, _hive(name))
         for name, i in sorted((os.path.relpath(i.path, base), i) for i in infos)
@@ -115,7 +117,7 @@ def _reached(address: str) -> tuple[pafs.FileSystem, str, pafs.FileInfo]:
     if "://" in address:
         filesystem, path = remote(address)
     else:
-        filesystem, path = pafs.LocalFileSystem(), str(Path(address).absolute())
+        filesystem, path = pafs.LocalFileSystem(), str(Path(address).expanduser().absolute())
     try:
         return filesystem, path, filesystem.get_file_info(path)
     except (OSError, pa.ArrowException) as error:

@@ -21,6 +21,7 @@ from daskrado.lake.folder_values import Reader, as_text
 from daskrado.lake.snapshots import TableVersion
 from daskrado.table.domain import Domain
 from daskrado.table.encoding import type_problem
+from daskrado.table.nearest import did_you_mean
 
 _SPLIT_BYTES = 256 << 20  # a file larger than this is read by several tasks
 _LOCAL_BUFFER = 256 << 10  # a column is decoded as it is read, piece by piece; from far away it is fetched whole
@@ -161,7 +162,8 @@ def footer_problems(footer: Footer, domain: Domain, columns: Sequence[str], *, s
     for name in columns:
         where = f"{footer.file.path}: column {name!r}"
         if name not in footer.schema.names:
-            found.append(f"{where} is missing (the file has {', '.join(footer.schema.names[:20])})")
+            names = footer.schema.names
+            found.append(f"{where} is missing (the file has {', '.join(names[:20])}){did_you_mean(name, names)}")
             continue
         if (problem := type_problem(domain, name, footer.schema.field(name).type)) is not None:
             found.append(f"{where} {problem}")
@@ -169,7 +171,7 @@ def footer_problems(footer: Footer, domain: Domain, columns: Sequence[str], *, s
         may_be_null = name in domain.columns and domain.columns[name].fill is not None
         nulls = footer.facts[name].nulls if name in footer.facts else None
         if strict and nulls and not may_be_null:
-            found.append(f"{where} holds nulls, and its null policy is error")
+            found.append(f"{where} holds nulls, and its null policy is error: say nulls: {{fill: VALUE}}")
     return found
 
 
@@ -181,7 +183,10 @@ def read_footer(readers: Mapping[str, Reader], file: LakeFile) -> Footer:
             schema = parquet.schema_arrow
             metadata = parquet.metadata
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{file.path}: is not a readable Parquet file ({first_line(error)})") from error
+        raise DataError(
+            f"{file.path}: is not a readable Parquet file ({first_line(error)}); daskrado ingest makes a lake of CSV "
+            "and ARFF files"
+        ) from error
     repeated = [name for name in schema.names if schema.names.count(name) > 1]
     if repeated:
         raise DataError(f"{file.path}: column {repeated[0]!r} is there twice")

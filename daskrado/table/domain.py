@@ -19,7 +19,8 @@ from pydantic import (
     model_validator,
 )
 
-from daskrado.table.yaml_file import Frozen, canonical_digest, parse, read_yaml
+from daskrado.errors import UsageError
+from daskrado.table.yaml_file import Frozen, canonical_digest, parse, read_yaml, shown
 
 Scalar = StrictBool | int | float | str
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -52,7 +53,7 @@ class NumericColumn(_Column):
     @model_validator(mode="after")
     def _check(self) -> NumericColumn:
         if not self.lower < self.upper:
-            raise ValueError(f"lower {self.lower:g} must be below upper {self.upper:g}")
+            raise ValueError(f"lower {self.lower:g} must be below upper {self.upper:g}: swap them, or widen them")
         size = max(abs(self.lower), abs(self.upper))
         if size > _LARGEST or self.upper - self.lower < max(size, 1e-90) * 1e-9:
             raise ValueError(f"bounds {self.lower:g} and {self.upper:g} are too large or too close together")
@@ -62,9 +63,12 @@ class NumericColumn(_Column):
             if self.transform != "none":
                 raise ValueError("bins and transform together: bin edges are in the column's own unit, drop one")
             if not self.bins or list(self.bins) != sorted(set(self.bins)):
-                raise ValueError(f"bins must be a rising list of edges, got {list(self.bins)}")
+                raise ValueError(f"bins must be a rising list of edges, each once, got {shown(self.bins)}")
             if self.bins[0] <= self.lower or self.bins[-1] >= self.upper:
-                raise ValueError(f"bins must lie strictly between lower {self.lower:g} and upper {self.upper:g}")
+                raise ValueError(
+                    f"bins must lie strictly between lower {self.lower:g} and upper {self.upper:g}, which are the "
+                    "outer edges already: drop the edges that touch or pass them"
+                )
         if self.fill is not None and (isinstance(self.fill, bool | str)):
             raise ValueError(f"fill must be a number, got {self.fill!r}")
         return self
@@ -140,7 +144,7 @@ class CategoricalColumn(_Column):
         if repeated:
             raise ValueError(f"values repeats {', '.join(repeated)}: list each category once")
         if len({type(v) for v in values}) > 1:
-            raise ValueError(f"values mixes types: {list(values)}; quote them all, or none")
+            raise ValueError(f"values mixes types: {shown(values)}; quote them all, or none")
         return values
 
     @property
@@ -157,9 +161,11 @@ class CategoricalColumn(_Column):
         if self.fill is None:
             return self
         if not all(isinstance(self.fill, kind) == isinstance(self.values[0], kind) for kind in (bool, str)):
-            raise ValueError(f"fill {self.fill!r} is of another type than the values {list(self.values)}")
+            raise ValueError(f"fill {self.fill!r} is of another type than the values {shown(self.values)}")
         if not self.other and self.fill not in self.values:
-            raise ValueError(f"fill {self.fill!r} is not one of the values {list(self.values)}")
+            raise ValueError(
+                f"fill {self.fill!r} is not one of the values {shown(self.values)}; use one of them, or other: true"
+            )
         return self
 
 
@@ -229,7 +235,9 @@ class Domain(Frozen):
 
     label: Label
     columns: dict[str, Column] = Field(min_length=1)
-    norm_bound: float = Field(ge=1e-9, le=1e9)
+    norm_bound: float = Field(
+        default=0.0, ge=1e-9, le=1e9, description="rows are clipped to this length; left out, it is the usual norm"
+    )
     intercept: float = Field(default=1.0, ge=0, le=1e9, description="value of the constant feature; 0 for none")
     id: str | None = Field(default=None, description="column that names a record, to key signatures")
     kernel: Kernel | None = None
@@ -238,13 +246,15 @@ class Domain(Frozen):
     @model_validator(mode="after")
     def _check(self) -> Domain:
         if self.label.column in self.columns:
-            raise ValueError(f"column {self.label.column!r} is both the label and a feature")
+            raise ValueError(f"column {self.label.column!r} is both the label and a feature: delete it below columns")
         if self.id is not None and (self.id in self.columns or self.id == self.label.column):
-            raise ValueError(f"id column {self.id!r} is also a feature or the label")
+            raise ValueError(f"id column {self.id!r} is also a feature or the label: delete it below columns, or id")
         names = self.feature_names
         if len(set(names)) < len(names):
             repeated = sorted(name for name, count in Counter(names).items() if count > 1)
             raise ValueError(f"two features would both be called {', '.join(repeated)}: rename a column")
+        if not self.norm_bound:
+            self.__dict__["norm_bound"] = self.usual_norm  # before anybody sees the frozen value
         return self
 
     @property
@@ -283,6 +293,19 @@ class Domain(Frozen):
             square += 1.0 + (1.0 if column.fill is not None else 0.0)
         return math.sqrt(square)
 
+    @property
+    def usual_norm(self) -> float:
+        """The norm bound where none is given, at most the largest norm: a public rule.
+
+        It is the root mean square norm of a row without nulls whose numbers are uniform between their bounds: such a
+        number counts 1/3, a one-hot or boolean column 1. Longer rows are clipped and keep their direction; a bound
+        above the usual norm would only add noise.
+        """
+        if self.kernel is not None:
+            return self.largest_norm
+        numbers = sum(isinstance(column, NumericColumn) and column.bins is None for column in self.columns.values())
+        return round(math.sqrt(self.intercept**2 + len(self.columns) - 2 / 3 * numbers), 6)
+
     def digest(self) -> str:
         """A hash that two parties compare to know they mean the same Domain, with features in the same order."""
         return canonical_digest(self.model_dump(mode="json"))
@@ -290,4 +313,7 @@ class Domain(Frozen):
     @classmethod
     def load(cls, path: str | Path) -> Domain:
         """Read and validate a YAML file."""
-        return parse(cls, read_yaml(path), str(path))
+        content = read_yaml(path)
+        if isinstance(content, dict) and {"lake", "domain"} <= content.keys():
+            raise UsageError(f"{path}: is a pipeline, not a domain; its domain is {shown(content['domain'])}")
+        return parse(cls, content, str(path))

@@ -17,6 +17,8 @@ from daskrado.table import inner_loops as loops
 from daskrado.table.arrow_arrays import in_days, plain, to_numpy, value_set, with_minus_one
 from daskrado.table.domain import BooleanColumn, CategoricalColumn, DateColumn, Domain, NumericColumn, Scalar
 from daskrado.table.encoded_table import EncodedTable
+from daskrado.table.type_hints import kind_hint, values_hint
+from daskrado.table.yaml_file import shown
 
 _FEW_EDGES = 200  # up to so many, comparing with all of them is faster than a search
 
@@ -40,22 +42,21 @@ def type_problem(domain: Domain, name: str, kind: pa.DataType) -> str | None:
         return None if ok else f"is {kind}, but a record id must be an integer or a string"
     if name == domain.label.column:
         values = [domain.label.positive, domain.label.negative]
-        return (
-            None if value_set(values, kind) is not None else f"is {kind}, but the Domain's label values are {values}"
-        )
+        fits = value_set(values, kind) is not None
+        return None if fits else f"is {kind}, but the Domain's label values are {values}{values_hint(values, kind)}"
     column = domain.columns[name]
     if isinstance(column, DateColumn) or pa.types.is_temporal(kind):
         if not isinstance(column, DateColumn):
             return f"is {kind}, but the Domain says {column.kind}; say kind: date, with dates as bounds"
         ok = pa.types.is_date(kind) or pa.types.is_timestamp(kind)
-        return None if ok else f"is {kind}, but the Domain says date"
+        return None if ok else f"is {kind}, but the Domain says date{kind_hint(kind)}"
     if isinstance(column, NumericColumn):
         ok = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-        return None if ok else f"is {kind}, but the Domain says numeric"
+        return None if ok else f"is {kind}, but the Domain says numeric{kind_hint(kind)}"
     if isinstance(column, BooleanColumn):
-        return None if pa.types.is_boolean(kind) else f"is {kind}, but the Domain says boolean"
+        return None if pa.types.is_boolean(kind) else f"is {kind}, but the Domain says boolean{kind_hint(kind)}"
     if value_set(column.values, kind) is None:
-        return f"is {kind}, but the Domain's values are {list(column.values)}"
+        return f"is {kind}, but the Domain's values are {shown(column.values)}{values_hint(column.values, kind)}"
     return None
 
 

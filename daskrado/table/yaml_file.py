@@ -16,6 +16,10 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, ValidationError, model
 from pydantic.fields import FieldInfo
 
 from daskrado.errors import UsageError
+from daskrado.table.nearest import allowed_keys, meant_or_allowed
+
+OPEN = "..."  # a fact that a draft leaves to its owner
+_LONGEST = 80  # characters of a value that are quoted
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -53,7 +57,7 @@ class NestedMistakes(ValueError):
     @classmethod
     def of(cls, error: ValidationError, content: Any) -> NestedMistakes:
         """The mistakes that pydantic found in ``content``."""
-        return cls(list(_explained(error.errors(), content)))
+        return cls(list(_explained(error, content)))
 
     def under(self, key: str) -> Iterator[str]:
         """The same below the key that holds the value."""
@@ -133,14 +137,35 @@ def parse(model: type[ModelT], content: Any, where: str) -> ModelT:
         return content
     if not isinstance(content, Mapping):
         raise UsageError(f"{where}: must be a mapping of keys, got {type(content).__name__}")
+    if still_open := open_keys(content):
+        raise UsageError(
+            f"{where}: still open (...): {', '.join(still_open)}; write public facts there, or let daskrado describe "
+            "find them privately"
+        )
     try:
         return model.model_validate(content)
     except ValidationError as error:
-        raise UsageError(f"{where}: " + "; ".join(_explained(error.errors(), content))) from error
+        raise UsageError(f"{where}: " + "; ".join(_explained(error, content, model))) from error
 
 
-def _explained(problems: Sequence[Any], content: Any) -> Iterator[str]:
+def open_keys(content: Any) -> list[str]:
+    """The dotted keys that a draft leaves open, in their order; what a bomb repeats is looked at once."""
+    found: list[str] = []
+    seen: set[int] = set()
+    waiting: list[tuple[str, Any]] = [("", content)]
+    while waiting:
+        key, value = waiting.pop()
+        if isinstance(value, str) and value == OPEN:
+            found.append(key)
+        if isinstance(value, Mapping) and id(value) not in seen:
+            seen.add(id(value))
+            waiting += [(f"{key}.{name}".removeprefix("."), inner) for name, inner in [*value.items()][::-1]]
+    return found
+
+
+def _explained(error: ValidationError, content: Any, model: type[BaseModel] | None = None) -> Iterator[str]:
     """One text for each mistake: of a union, the branch that was meant, else all that is allowed."""
+    problems = error.errors()
     places = [tuple(problem["loc"]) for problem in problems]
     allowed: dict[tuple[str, str], list[str]] = {}
     for problem, place in zip(problems, places, strict=True):
@@ -148,7 +173,9 @@ def _explained(problems: Sequence[Any], content: Any) -> Iterator[str]:
         if isinstance(problem.get("ctx", {}).get("error"), NestedMistakes):
             yield from problem["ctx"]["error"].under(key)
         elif not (at_branch and problem["type"].endswith("_type")):
-            yield _explain(problem, key)
+            unknown = model is not None and problem["type"] == "extra_forbidden"
+            hint = meant_or_allowed(str(place[-1]), allowed_keys(model, place[:-1])) if unknown and model else ""
+            yield _explain(problem, key) + hint
         elif not any(other[: len(place) - 1] == place[:-1] and len(other) > len(place) for other in places):
             kind = problem["msg"].removeprefix("Input should be ")
             allowed.setdefault((key, shown(problem["input"])), []).append(kind)
@@ -189,13 +216,37 @@ def _explain(problem: Any, key: str) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as it may be printed: what YAML can say. Anything else may hold rows, and only its type is named."""
+    """A value as it may be printed, cut where it is long: what YAML can say.
+
+    Anything else may hold rows, and only its type is named. No more is built than is shown: a value of a few hundred
+    bytes that repeats itself may stand for billions.
+    """
+    text = ""
+    for piece in _pieces(value):
+        text += piece
+        if len(text) > _LONGEST:
+            return f"{text[:_LONGEST]}..."
+    return text
+
+
+def _pieces(value: Any) -> Iterator[str]:
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{shown(key)}: {shown(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(shown, value)) + "]"
-    plain = value is None or isinstance(value, str | bool | int | float | date)
-    return repr(value) if plain else type(value).__name__
+        yield "{"
+        for at, (key, item) in enumerate(value.items()):
+            yield ", " if at else ""
+            yield from _pieces(key)
+            yield ": "
+            yield from _pieces(item)
+        yield "}"
+    elif isinstance(value, list | tuple):
+        yield "["
+        for at, item in enumerate(value):
+            yield ", " if at else ""
+            yield from _pieces(item)
+        yield "]"
+    else:
+        plain = value is None or isinstance(value, str | bool | int | float | date)
+        yield repr(value) if plain else type(value).__name__
 
 
 def write_text(path: str | Path, text: str) -> None:

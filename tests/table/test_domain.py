@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import yaml
 
 from daskrado.errors import UsageError
 from daskrado.table.domain import Domain
-from daskrado.table.yaml_file import parse, read_yaml
+from daskrado.table.yaml_file import parse, read_yaml, shown
 
 GOOD: dict[str, Any] = {
     "label": {"column": "y", "positive": "yes", "negative": "no"},
@@ -74,7 +75,9 @@ def test_the_digest_depends_on_every_fact_and_not_on_the_order_of_keys() -> None
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        ("norm_bound", KeyError, "norm_bound: missing"),
+        ("norm_bund", 2, "norm_bund: unknown key; did you mean norm_bound?"),
+        ("columns.age.lowr", 2, "columns.age.lowr: unknown key; did you mean lower?"),
+        ("columns.sex.bins", [1], "columns.sex.bins: unknown key; allowed: nulls, kind, values, other"),
         ("norm_bound", 0, "norm_bound: input should be greater than or equal to 0.000000001"),
         ("norm_bound", 1e160, "norm_bound: input should be less than or equal to 1000000000"),
         ("norm_bound", True, "norm_bound must be a number, got True"),
@@ -166,3 +169,48 @@ def test_yaml_round_trip(tmp_path: Path) -> None:
     path = tmp_path / "domain.yaml"
     path.write_text(yaml.safe_dump(GOOD))
     assert Domain.load(path) == parse(Domain, GOOD, "here")
+
+
+def test_a_norm_bound_that_is_left_out_is_the_usual_norm() -> None:
+    columns = {
+        "a": {"kind": "numeric", "lower": 0, "upper": 1},
+        "b": {"kind": "numeric", "lower": 0, "upper": 1, "bins": [0.5]},
+        "c": {"kind": "categorical", "values": ["x"], "nulls": {"fill": "x"}},
+        "d": {"kind": "boolean"},
+    }
+    content = {"label": {"column": "y", "positive": 1, "negative": 0}, "columns": columns, "intercept": 2.0}
+    domain = parse(Domain, content, "here")
+    # The mean square of a uniform number in [-1, 1] is 1/3; each of the other columns counts 1, the intercept 4.
+    assert domain.norm_bound == pytest.approx(math.sqrt(4 + 1 / 3 + 3), abs=1e-6)
+    assert domain.norm_bound <= domain.largest_norm == pytest.approx(3.0)
+    assert parse(Domain, domain.model_dump(), "again").digest() == domain.digest()
+    kernel = {"kind": "gaussian", "gamma": 1.0, "features": 4}
+    assert parse(Domain, content | {"kernel": kernel}, "here").norm_bound == pytest.approx(math.sqrt(5))
+
+
+def test_what_is_still_open_is_one_line_that_lists_the_keys() -> None:
+    content = changed("columns.age.upper", "...") | {"norm_bound": "..."}
+    with pytest.raises(UsageError, match=r"^d: still open \(\.\.\.\): .*norm_bound.*; write public facts") as caught:
+        parse(Domain, content, "d")
+    assert "columns.age.upper" in str(caught.value)
+
+
+def test_a_bomb_is_refused_in_one_short_line(tmp_path: Path) -> None:
+    """Nine lists, each of nine times the one before: 3 * 10^8 words if anybody wrote them out."""
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 9)]
+    bomb = tmp_path / "bomb.yaml"
+    bomb.write_text("\n".join([*lines, "label: {column: *a8, positive: *a8}", "columns: {age: *a8}"]))
+    with pytest.raises(UsageError) as caught:
+        Domain.load(bomb)
+    assert len(str(caught.value)) < 2000
+    endless: list[Any] = []
+    endless.append(endless)
+    assert shown(endless) == "[" * 80 + "..."
+
+
+def test_a_pipeline_given_as_a_domain_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "p.yaml"
+    path.write_text("lake: x\ndomain: d.yaml\n")
+    with pytest.raises(UsageError, match=r"p\.yaml: is a pipeline, not a domain; its domain is 'd\.yaml'"):
+        Domain.load(path)

@@ -11,6 +11,7 @@ import pytest
 
 from daskrado.table.domain import Domain
 from daskrado.table.encoding import encode_groups, encode_table, type_problem
+from daskrado.table.type_hints import values_hint
 from daskrado.table.yaml_file import parse
 
 DOMAIN = parse(
@@ -102,19 +103,29 @@ def test_huge_finite_numbers_are_clipped_not_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("column", "kind", "message"),
+    ("column", "kind", "message", "way_out"),
     [
-        ("age", pa.string(), "is string, but the Domain says numeric"),
-        ("age", pa.bool_(), "is bool, but the Domain says numeric"),
-        ("smoker", pa.int8(), "is int8, but the Domain says boolean"),
-        ("ward", pa.int64(), "is int64, but the Domain's values are ['a', 'b']"),
-        ("code", pa.string(), "is string, but the Domain's values are [3, 5]"),
-        ("y", pa.string(), "is string, but the Domain's label values are [1, 0]"),
-        ("y", pa.bool_(), "is bool, but the Domain's label values are [1, 0]"),
+        ("age", pa.string(), "is string, but the Domain says numeric", "ingest the source again with --missing"),
+        ("age", pa.bool_(), "is bool, but the Domain says numeric", "say kind: boolean"),
+        ("age", pa.binary(), "is binary, but the Domain says numeric", "leave it out"),
+        ("smoker", pa.int8(), "is int8, but the Domain says boolean", "categorical with values: [0, 1]"),
+        ("ward", pa.int64(), "is int64, but the Domain's values are ['a', 'b']", "without quotes"),
+        ("code", pa.string(), "is string, but the Domain's values are [3, 5]", "quote them"),
+        ("y", pa.string(), "is string, but the Domain's label values are [1, 0]", "quote them"),
+        ("y", pa.bool_(), "is bool, but the Domain's label values are [1, 0]", "write true and false"),
     ],
 )
-def test_types_that_do_not_fit_are_explained(column: str, kind: pa.DataType, message: str) -> None:
-    assert type_problem(DOMAIN, column, kind) == message
+def test_types_that_do_not_fit_are_explained_with_a_way_out(
+    column: str, kind: pa.DataType, message: str, way_out: str
+) -> None:
+    found = type_problem(DOMAIN, column, kind)
+    assert found is not None
+    assert found.startswith(f"{message}; ")
+    assert way_out in found
+
+
+def test_yes_and_no_without_quotes_are_truths() -> None:
+    assert "quote them" in values_hint([True, False], pa.string())
 
 
 def test_pandas_missing_values_are_nulls() -> None:

@@ -49,7 +49,7 @@ def command(group: click.Group | None = None, name: str | None = None) -> Callab
         def printed(**given: Any) -> None:
             if "workers" in given and "cluster" in given:
                 given["cluster"] = _on_cluster(*(given.pop(name) for name in _PLACE))
-            found = function(**given)
+            found = function(**{name: _of_home(value) for name, value in given.items()})
             for line in (found,) if isinstance(found, str) else found:
                 click.echo(line)
 
@@ -61,6 +61,15 @@ def command(group: click.Group | None = None, name: str | None = None) -> Callab
         return made
 
     return made
+
+
+def _of_home(value: Any) -> Any:
+    """Paths with a leading ~ expanded, which shells leave alone in ``--out=~/lake``."""
+    if isinstance(value, tuple):
+        return tuple(map(_of_home, value))
+    if isinstance(value, str | Path) and str(value).startswith("~"):
+        return type(value)(os.path.expanduser(value))
+    return value
 
 
 def _parts(parameter: Parameter, hint: Any) -> list[click.Parameter]:
