@@ -23,7 +23,7 @@ from daskrado.privacy.statement import PrivacyStatement
 from daskrado.registry import one_of, options
 from daskrado.statistics.base import Groups
 from daskrado.statistics.label_means import BagCounts
-from daskrado.table.domain import Scalar
+from daskrado.table.label import Scalar
 from daskrado.table.yaml_file import Frozen, parse
 
 MAX_BAGS = 2000  # the Laplacian's system is dense, of twice this size

@@ -104,8 +104,8 @@ class LabelsJob(LabelLearningJob):
         """Flip rates from the rows whose audit column holds the true label."""
         if self.supervision.audited is None:
             return None
-        label = self.domain.label
-        truth = Groups(self.supervision.audited, (label.negative, label.positive), optional=True)
+        pair = self.domain.label.two_values("supervision.audited")
+        truth = Groups(self.supervision.audited, pair, optional=True)
         statistic = BagCounts(self.domain.width, truth)
         part = statistic.split(run.collect(statistic, self.lattice).vector)
         return estimated_rates(np.stack([part["count"] - part["positives"], part["positives"]], axis=1))

@@ -101,13 +101,13 @@ class LabelReports(RowReports):
         return BinaryResponse(self.keep) if self.keep is not None else BinaryResponse.from_epsilon(self.epsilon or 0)
 
     def events(self, domain: Domain) -> list[Event]:
-        del domain
+        domain.label.two_values("a local report of labels")
         return [self.mechanism().event]
 
     def randomised(self, domain: Domain, rows: SourceRows) -> pa.Table:
         """The rows with another label, perhaps."""
         drawn = self.mechanism().randomise(np.where(rows.y == 0, -1, rows.y > 0).astype(np.int64))
-        labels = pa.array([domain.label.negative, domain.label.positive]).take(pa.array(drawn))
+        labels = pa.array(domain.label.two_values("a local report of labels")).take(pa.array(drawn))
         column = domain.label.column
         return rows.table.set_column(rows.table.column_names.index(column), column, labels)
 

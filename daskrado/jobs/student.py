@@ -22,7 +22,8 @@ from daskrado.jobs.report import Section, draw
 from daskrado.learners.black_box import BlackBox, linear_weights
 from daskrado.models.linear import LinearModel
 from daskrado.privacy.statement import PrivacyStatement
-from daskrado.table.domain import Domain, Scalar
+from daskrado.table.domain import Domain
+from daskrado.table.label import Scalar
 
 PICKLE = "student.pickle"
 

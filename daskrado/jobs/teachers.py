@@ -37,7 +37,7 @@ from daskrado.privacy.events import exact
 from daskrado.privacy.protect import Budget, Protect
 from daskrado.privacy.relations import Relation
 from daskrado.privacy.statement import PrivacyStatement
-from daskrado.table.domain import Scalar
+from daskrado.table.label import Scalar
 from daskrado.table.yaml_file import Frozen
 
 TO_BE_ESTIMATED = "optimal composition of as many sparse-vector instances as the teachers' error asks for"
@@ -137,10 +137,11 @@ class TeachersJob(PrivateJob):
             raise ValueError("a replaced record may bring another id and reach two shards: use shard_by: position")
         if self.aside and relation is not Relation.LABEL_FLIP:
             raise ValueError(f"queries.aside publishes features: only under relation label_flip, not {relation}")
-        if self.classes is not None:
-            pair = {self.domain.label.positive, self.domain.label.negative}
-            if len(set(self.classes)) < len(self.classes) or len(self.classes) < 2 or not pair <= set(self.classes):
-                raise ValueError("classes must be distinct label values and include the domain's two")
+        with about_the_key():
+            pair = set(self.domain.label.two_values("kind teachers"))
+        classes = pair if self.classes is None else set(self.classes)
+        if self.classes is not None and (len(classes) < len(self.classes) or len(classes) < 2 or not pair <= classes):
+            raise ValueError("classes must be distinct label values and include the domain's two")
         return self
 
     @property
@@ -158,7 +159,7 @@ class TeachersJob(PrivateJob):
     @property
     def all_classes(self) -> tuple[Scalar, ...]:
         """The label values by class index: negative and positive unless more are declared."""
-        return self.classes or (self.domain.label.negative, self.domain.label.positive)
+        return self.classes or self.domain.label.pair
 
     @property
     def changed(self) -> int:

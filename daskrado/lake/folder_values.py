@@ -10,7 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from daskrado.table.domain import BooleanColumn, DateColumn, Domain, NumericColumn, Scalar
+from daskrado.table.domain import BooleanColumn, DateColumn, Domain, NumericColumn
+from daskrado.table.label import Label, Scalar
 
 Reader = Callable[[str | None], tuple[pa.DataType, Any]]  # a KeyError or a ValueError for what cannot be meant
 
@@ -22,19 +23,22 @@ def folder_readers(domain: Domain, columns: Sequence[str], *, strict: bool) -> d
 
     What cannot be meant is null, or an error if ``strict``.
     """
-    label = domain.label
-    readers: dict[str, Reader] = {label.column: partial(_chosen, (label.positive, label.negative), False)}
+    readers: dict[str, Reader] = {domain.label.column: _label_reader(domain.label)}
     for name, column in domain.columns.items():
         if isinstance(column, DateColumn):
             readers[name] = _moment
         elif isinstance(column, NumericColumn):
             readers[name] = _number
         elif isinstance(column, BooleanColumn):
-            readers[name] = _truth
+            readers[name] = _truth if column.values is None else partial(_chosen, column.values, False)
         else:
             readers[name] = partial(_chosen, column.values, column.other)
     wanted = {name: reader for name, reader in readers.items() if name in columns}
     return wanted if strict else {name: partial(_or_null, reader) for name, reader in wanted.items()}
+
+
+def _label_reader(label: Label) -> Reader:
+    return _number if label.threshold is not None else partial(_chosen, label.values, label.rest != 0)
 
 
 def _or_null(read: Reader, text: str | None) -> tuple[pa.DataType, Any]:

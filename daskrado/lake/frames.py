@@ -15,8 +15,8 @@ from daskrado.errors import DataError, UsageError
 from daskrado.lake.fingerprint import ColumnFacts, fingerprint
 from daskrado.lake.scan import Lake
 from daskrado.table.arrow_arrays import as_table, plain
-from daskrado.table.domain import BooleanColumn, CategoricalColumn, Domain
-from daskrado.table.encoding import needed_columns, type_problem
+from daskrado.table.domain import BooleanColumn, Domain
+from daskrado.table.encoding import may_be_null, needed_columns, type_problem
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -86,8 +86,7 @@ def open_frame(
                 raise DataError(f"DataFrame: column {name!r} is missing in a partition (it is in the frame's meta)")
             if (problem := type_problem(domain, name, schema.field(name).type)) is not None:
                 raise DataError(f"DataFrame: column {name!r} {problem}")
-            policy = domain.columns[name].fill if name in domain.columns else None
-            if strict and fact[name].nulls and policy is None:
+            if strict and fact[name].nulls and not may_be_null(domain, name):
                 raise DataError(f"DataFrame: column {name!r} holds nulls, and its null policy is error")
     return Lake(tuple(parts), rows, size, fingerprint(rows, facts), schemas[0])
 
@@ -118,10 +117,11 @@ def _declared(domain: Domain, name: str, column: Any) -> Any:
     """The values of a column of no one type that are of its declared one, the others as nulls; texts as they read."""
     import pandas as pd
 
-    example: Any = domain.label.positive
+    example: Any = (*domain.label.values, 0.0)[0]  # a number, where the label has a threshold
     if name in domain.columns:
         spec = domain.columns[name]
-        example = spec.values[0] if isinstance(spec, CategoricalColumn) else isinstance(spec, BooleanColumn) or 0.0
+        values = getattr(spec, "values", None)  # of categories, and of truths that are written as something else
+        example = values[0] if values else isinstance(spec, BooleanColumn) or 0.0
     if name == domain.id:
         numbers = pd.to_numeric(column, errors="coerce")
         whole = numbers.notna().sum() == column.notna().sum() and bool((numbers.dropna() % 1 == 0).all())

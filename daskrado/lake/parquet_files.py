@@ -20,7 +20,7 @@ from daskrado.lake.fingerprint import ColumnFacts
 from daskrado.lake.folder_values import Reader, as_text
 from daskrado.lake.snapshots import TableVersion
 from daskrado.table.domain import Domain
-from daskrado.table.encoding import type_problem
+from daskrado.table.encoding import may_be_null, type_problem
 from daskrado.table.nearest import did_you_mean
 
 _SPLIT_BYTES = 256 << 20  # a file larger than this is read by several tasks
@@ -168,9 +168,8 @@ def footer_problems(footer: Footer, domain: Domain, columns: Sequence[str], *, s
         if (problem := type_problem(domain, name, footer.schema.field(name).type)) is not None:
             found.append(f"{where} {problem}")
             continue
-        may_be_null = name in domain.columns and domain.columns[name].fill is not None
         nulls = footer.facts[name].nulls if name in footer.facts else None
-        if strict and nulls and not may_be_null:
+        if strict and nulls and not may_be_null(domain, name):
             found.append(f"{where} holds nulls, and its null policy is error: say nulls: {{fill: VALUE}}")
     return found
 

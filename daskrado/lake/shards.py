@@ -14,9 +14,10 @@ from daskrado.errors import DataError, UsageError
 from daskrado.lake.scan import Lake
 from daskrado.lake.seeds import SignatureKey, record_seeds
 from daskrado.statistics.rados import mix
-from daskrado.table.domain import Domain, Scalar
+from daskrado.table.domain import Domain
 from daskrado.table.encoded_table import EncodedTable
 from daskrado.table.encoding import encode_classes, encode_table, needed_columns
+from daskrado.table.label import Scalar
 from daskrado.table.lattice import row_norms
 
 KEPT_PLACE = "a record keeps its file and its place in it, whatever it holds: rows are dealt out by position"

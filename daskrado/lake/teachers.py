@@ -17,7 +17,8 @@ from daskrado.errors import DataError
 from daskrado.lake.shards import ASIDE, LabelledRows, Sharding, read_rows
 from daskrado.lake.silence import SILENCE
 from daskrado.statistics.rados import mix
-from daskrado.table.domain import Domain, Scalar
+from daskrado.table.domain import Domain
+from daskrado.table.label import Scalar
 
 ERROR_UNIT = 1 << 20  # an error rate as an integer
 _GROUP_TEACHERS = 128

@@ -24,7 +24,7 @@ from daskrado.privacy.local import BinaryResponse
 from daskrado.privacy.protect import Budget, Protect
 from daskrado.privacy.statement import PrivacyStatement
 from daskrado.statistics.base import Groups
-from daskrado.table.domain import Scalar
+from daskrado.table.label import Scalar
 from daskrado.table.yaml_file import Frozen
 
 Vector = NDArray[np.float64]

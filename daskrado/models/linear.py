@@ -85,7 +85,7 @@ class LinearModel:
 
     def labels(self, margins: NDArray[np.float64]) -> pa.Array:
         """The Domain's label values for margins; a margin of exactly 0 counts as positive."""
-        pair = pa.array([self.domain.label.negative, self.domain.label.positive])
+        pair = pa.array(self.domain.label.pair)
         return pair.take(pa.array((margins >= 0).astype(np.int8)))
 
     def predict(self, table: pa.Table | pd.DataFrame) -> pd.Series:

@@ -6,7 +6,10 @@ import math
 from collections.abc import Iterator, Sequence
 
 from daskrado.errors import UsageError
-from daskrado.table.domain import BooleanColumn, CategoricalColumn, Column, DateColumn, Domain, NumericColumn, Scalar
+from daskrado.table.domain import BooleanColumn, CategoricalColumn, Column, DateColumn, Domain, NumericColumn
+from daskrado.table.label import Scalar
+
+_BLANKS = "' \t\n\x0b\x0c\r'"  # what trimming takes away
 
 
 def select_margins(domain: Domain, weights: Sequence[float], table: str, keep: Sequence[str]) -> str:
@@ -68,21 +71,26 @@ def _check_names(domain: Domain, keep: Sequence[str]) -> None:
 def _stored(name: str, column: Column) -> str:
     """A column as a number, a text or a truth: a date is days since 1970."""
     quoted = _name(name)
-    return (
-        f"(EXTRACT(EPOCH FROM CAST({quoted} AS TIMESTAMP)) / 86400.0)" if isinstance(column, DateColumn) else quoted
-    )
+    if isinstance(column, DateColumn):
+        return f"(EXTRACT(EPOCH FROM CAST({quoted} AS TIMESTAMP)) / 86400.0)"
+    if isinstance(column, BooleanColumn) and column.values is not None:
+        no, yes = map(_literal, column.values)
+        return f"CASE {quoted} WHEN {yes} THEN TRUE WHEN {no} THEN FALSE END"
+    return f"TRIM({quoted}, {_BLANKS})" if isinstance(column, CategoricalColumn) and column.trim else quoted
 
 
 def _value(name: str, column: Column) -> str:
     if column.fill is None:
         return _stored(name, column)
+    if isinstance(column, BooleanColumn) and column.values is not None:  # only a null is filled, not another value
+        return f"CASE WHEN {_name(name)} IS NULL THEN {_literal(column.fill)} ELSE {_stored(name, column)} END"
     fill = _number(float(column.fill)) if isinstance(column, NumericColumn) else _literal(column.fill)
     return f"CASE WHEN {_there(name, column)} THEN {_stored(name, column)} ELSE {fill} END"
 
 
 def _there(name: str, column: Column) -> str:
     """Whether a column has a value: a number that is not finite is none, and only of a finite x is x - x = 0."""
-    quoted = _stored(name, column)
+    quoted = _name(name) if isinstance(column, BooleanColumn) else _stored(name, column)
     return f"{quoted} - {quoted} = 0" if isinstance(column, NumericColumn) else f"{quoted} IS NOT NULL"
 
 

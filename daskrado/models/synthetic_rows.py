@@ -28,7 +28,7 @@ def synthetic_rows(domain: Domain, universe: Universe, histogram: Any, rows: int
 
 def _column(domain: Domain, axis: Axis, code: Any, generator: np.random.Generator) -> pa.Array:
     if axis.start is None:
-        return pa.array([domain.label.negative, domain.label.positive]).take(pa.array(code))
+        return pa.array(domain.label.pair).take(pa.array(code))
     column = domain.columns[axis.name]
     if isinstance(column, BooleanColumn):
         return pa.array(code.astype(bool))

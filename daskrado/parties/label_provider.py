@@ -33,7 +33,7 @@ from daskrado.parties.signing import SigningKey, read_signed
 from daskrado.privacy.protect import Budget, Private, Protect
 from daskrado.privacy.relations import Relation
 from daskrado.statistics.label_means import LabelMeans
-from daskrado.table.domain import Label
+from daskrado.table.label import Label
 from daskrado.table.yaml_file import canonical_digest, parse, write_text
 
 _AGAIN = "the learner may make a new request, at a new charge"
@@ -209,5 +209,7 @@ def _same_request(stored: Path, text: str, where: str) -> str:
 
 def _in_words(label: Label) -> str:
     """As it is written on a command line, where values have no types."""
-    sides = (str(v).lower() if isinstance(v, bool) else str(v) for v in (label.positive, label.negative))
-    return f"{label.column}={'/'.join(sides)}"
+    no, yes = label.pair
+    sides = (str(v).lower() if isinstance(v, bool) else str(v) for v in (yes, no))
+    keys = label.model_dump(include=set(label.later) - {"positive", "negative"})  # only those that are used
+    return f"{label.column}={'/'.join(sides)}" + "".join(f", {key}: {value}" for key, value in keys.items())

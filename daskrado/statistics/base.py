@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from daskrado.errors import UsageError
 from daskrado.privacy.relations import Relation, Sensitivity
 from daskrado.table.compact_encoding import CompactTable
-from daskrado.table.domain import Scalar
+from daskrado.table.label import Scalar
 from daskrado.table.lattice import INT64_ROOM, LEAST_BITS, Lattice
 from daskrado.table.products import Features, dense, take
 

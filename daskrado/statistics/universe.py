@@ -81,7 +81,8 @@ class Universe:
         axes = []
         for name in columns:
             if name == domain.label.column:
-                axes.append(Axis(name, (_text(domain.label.negative), _text(domain.label.positive)), None))
+                no, yes = domain.label.pair
+                axes.append(Axis(name, (_text(no), _text(yes)), None))
                 continue
             if name not in domain.columns:
                 raise UsageError(f"universe: the domain has no column {name!r}; it has {', '.join(domain.columns)}")

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from daskrado.table.domain import Scalar
+from daskrado.table.label import Scalar
 
 _DAY = {"s": 86_400.0, "ms": 86_400e3, "us": 86_400e6, "ns": 86_400e9}
 
@@ -71,6 +71,38 @@ def to_numpy(data: pa.Array) -> NDArray[Any]:
 def with_minus_one(index: pa.Array) -> pa.Array:
     """Places of 32 bits, -1 for null."""
     return pc.fill_null(index, _of(pa.int32(), 1, np.array([-1], dtype=np.int32))[0])
+
+
+def null_mask(data: pa.Array) -> NDArray[np.bool_]:
+    """Which items are null."""
+    if data.null_count == 0:
+        return np.zeros(len(data), dtype=bool)
+    return to_numpy(data.is_null())
+
+
+def trimmed(data: pa.Array) -> pa.Array:
+    """Texts without blanks (space, tab, line end) around them, byte by byte: what is no text is no error."""
+    text = pa.types.is_string(data.type) or pa.types.is_large_string(data.type)
+    return pc.ascii_trim_whitespace(data) if text else data
+
+
+def places(data: pa.Array | pa.ChunkedArray, values: pa.Array) -> Any:
+    """Each item's place in ``values``, null for none. For Arrow -0.0 is another number than 0.0; not here."""
+    if pa.types.is_float16(data.type):  # Arrow cannot look these up
+        data, values = data.cast(pa.float32()), values.cast(pa.float32())
+    if pa.types.is_floating(data.type):
+        data, values = (pc.add(numbers, pa.scalar(0.0, data.type)) for numbers in (data, values))
+    return pc.index_in(data, value_set=values)
+
+
+def places_or_none(data: pa.Array, values: Sequence[Scalar]) -> NDArray[np.int32] | None:
+    """Each item's place in ``values``, -1 for none; None where the column's type cannot hold them."""
+    if pa.types.is_null(data.type):
+        return np.full(len(data), -1, dtype=np.int32)
+    wanted = value_set(values, data.type)
+    if wanted is None:
+        return None
+    return np.array(to_numpy(with_minus_one(places(data, wanted))), dtype=np.int32)
 
 
 def value_set(values: Iterable[Scalar], kind: pa.DataType) -> pa.Array | None:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskrado.table.domain import BooleanColumn, CategoricalColumn, Column, Domain, Fill, NumericColumn
+from daskrado.table.label import Label
 
 NULL, CLIPPED, OTHER, POSITIVE = "null", "clipped", "other", "positive"
 
@@ -48,12 +49,12 @@ def describing(domain: Domain) -> tuple[Domain, tuple[CellColumn, ...]]:
     It has bounds as edges of bins, an "other" and a flag for nulls everywhere, so that no row counts as nothing.
     """
     label = domain.label
-    pair = CategoricalColumn(kind="categorical", values=(label.positive, label.negative))
     columns: dict[str, Any] = {}
     found: list[CellColumn] = []
     at = 0
-    for name, column in {**domain.columns, label.column: pair}.items():
-        open_column, cells = _open(name, column, at, is_label=name == label.column)
+    for name in (*domain.columns, label.column):
+        is_label = name == label.column
+        open_column, cells = _open_label(label, at) if is_label else _open(name, domain.columns[name], at)
         columns[name] = open_column
         found.append(cells)
         at += cells.width
@@ -67,7 +68,26 @@ def describing(domain: Domain) -> tuple[Domain, tuple[CellColumn, ...]]:
     return domain.model_copy(update=changes), tuple(found)
 
 
-def _open(name: str, column: Column, at: int, *, is_label: bool) -> tuple[Column, CellColumn]:
+def _open_label(label: Label, at: int) -> tuple[Column, CellColumn]:
+    """The label as one more column: the cells are its sides, what is on neither, and nulls, wherever those count."""
+    cells = POSITIVE, "negative", OTHER, NULL
+    allowed = (True, True, False, label.nulls in (POSITIVE, "negative"))
+    if label.threshold is not None:
+        edge = label.threshold if label.above is None else math.nextafter(label.threshold, math.inf)
+        far = 1.0 + 2.0 * abs(edge)
+        number = NumericColumn(
+            kind="numeric", lower=edge - far, upper=edge + far, bins=(edge,), nulls=Fill(fill=edge)
+        )
+        return number, CellColumn(label.column, cells, (1, 0) if label.above is not None else (0, 1), allowed, at)
+    other = {1: 0, -1: 1, 0: 2}[label.rest]
+    places = (0,) * len(label.positives or ()) + (1,) * len(label.negatives or ()) + (other,)
+    column = CategoricalColumn(
+        kind="categorical", values=label.values, trim=label.trim, nulls=Fill(fill=label.values[0])
+    )
+    return column, CellColumn(label.column, cells, places, allowed, at)
+
+
+def _open(name: str, column: Column, at: int) -> tuple[Column, CellColumn]:
     filled = column.fill is not None
     if isinstance(column, NumericColumn):
         changes = {
@@ -83,9 +103,5 @@ def _open(name: str, column: Column, at: int, *, is_label: bool) -> tuple[Column
         cells = CellColumn(name, ("false", "true", NULL), (0, 1), (True, True, filled), at, signed=True)
         return column.model_copy(update={"nulls": Fill(fill=False)}), cells
     count = len(column.values)
-    taken = column.other and not is_label
-    if is_label:
-        cells = CellColumn(name, (POSITIVE, "negative", OTHER, NULL), (0, 1, 2), (True, True, False, False), at)
-    else:
-        cells = CellColumn(name, ("declared", OTHER, NULL), (0,) * count + (1,), (True, taken, filled), at)
+    cells = CellColumn(name, ("declared", OTHER, NULL), (0,) * count + (1,), (True, column.other, filled), at)
     return column.model_copy(update={"other": True, "nulls": Fill(fill=column.values[0])}), cells

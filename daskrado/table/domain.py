@@ -10,19 +10,14 @@ import math
 from collections import Counter
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import (
-    Field,
-    StrictBool,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, field_validator, model_validator
 
 from daskrado.errors import UsageError
+from daskrado.table.label import Grown, Label, Scalar
 from daskrado.table.yaml_file import Frozen, canonical_digest, parse, read_yaml, shown
 
-Scalar = StrictBool | int | float | str
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LARGEST = 1e100  # bounds beyond this, or narrower than a billionth of their size, cannot be scaled safely
 
@@ -33,7 +28,7 @@ class Fill(Frozen):
     fill: Scalar
 
 
-class _Column(Frozen):
+class _Column(Grown):
     nulls: Literal["error"] | Fill = "error"
 
     @property
@@ -135,6 +130,8 @@ class CategoricalColumn(_Column):
     kind: Literal["categorical"]
     values: tuple[Scalar, ...] = Field(min_length=1)
     other: bool = True
+    trim: bool = Field(default=False, description="blanks around a text do not count")
+    later: ClassVar[frozenset[str]] = frozenset({"trim"})
 
     @field_validator("values")
     @classmethod
@@ -158,6 +155,8 @@ class CategoricalColumn(_Column):
 
     @model_validator(mode="after")
     def _fill_known(self) -> CategoricalColumn:
+        if self.trim and not all(isinstance(value, str) and value == value.strip() for value in self.values):
+            raise ValueError(f"trim compares texts without blanks around them, got {list(self.values)}")
         if self.fill is None:
             return self
         if not all(isinstance(self.fill, kind) == isinstance(self.values[0], kind) for kind in (bool, str)):
@@ -170,12 +169,21 @@ class CategoricalColumn(_Column):
 
 
 class BooleanColumn(_Column):
-    """True is encoded +1 and false -1, so that flipping it leaves the row's norm unchanged."""
+    """True is encoded +1 and false -1, so that flipping it leaves the row's norm unchanged.
+
+    ``values`` are what stands for false and true in a column of numbers or text: [0, 1], [N, Y].
+    """
 
     kind: Literal["boolean"]
+    values: tuple[Scalar, Scalar] | None = Field(default=None, description="what stands for false, and for true")
+    later: ClassVar[frozenset[str]] = frozenset({"values"})
 
     @model_validator(mode="after")
     def _check(self) -> BooleanColumn:
+        if self.values is not None:
+            no, yes = self.values
+            if type(no) is not type(yes) or no == yes or (isinstance(no, bool) and self.values != (False, True)):
+                raise ValueError(f"values names false, then true: two texts or two numbers, got {list(self.values)}")
         if self.fill is not None and not isinstance(self.fill, bool):
             raise ValueError(f"fill must be true or false, got {self.fill!r}")
         return self
@@ -191,22 +199,6 @@ class BooleanColumn(_Column):
 
 
 Column = Annotated[NumericColumn | DateColumn | CategoricalColumn | BooleanColumn, Field(discriminator="kind")]
-
-
-class Label(Frozen):
-    """The label column and which of its two values is +1 and which is -1."""
-
-    column: str
-    positive: Scalar
-    negative: Scalar
-
-    @model_validator(mode="after")
-    def _distinct(self) -> Label:
-        if self.positive == self.negative:
-            raise ValueError(f"positive and negative are both {self.positive!r}")
-        if type(self.positive) is not type(self.negative):
-            raise ValueError(f"positive {self.positive!r} and negative {self.negative!r} differ in type")
-        return self
 
 
 class Kernel(Frozen):

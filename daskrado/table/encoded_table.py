@@ -58,9 +58,13 @@ class EncodedTable:
         problem = Problem(column, what)
         self.problems[problem] = self.problems.get(problem, 0) + int(np.count_nonzero(rows))
         if whole_row:
-            self.unusable = rows if self.unusable is None else self.unusable | rows
+            self.drop(rows)
             if self.labels is not None:
                 self.labels[rows] = 0
+
+    def drop(self, rows: NDArray[np.bool_]) -> None:
+        """Let rows count as nothing, as the Domain asks for."""
+        self.unusable = rows if self.unusable is None else self.unusable | rows
 
     def mismatch(self, column: str, what: str) -> None:
         """Note a column of the wrong type, in which no row can be read."""

@@ -6,30 +6,21 @@ Problems with the data are returned as values that name columns; they never hold
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from daskrado.table import inner_loops as loops
-from daskrado.table.arrow_arrays import in_days, plain, to_numpy, value_set, with_minus_one
-from daskrado.table.domain import BooleanColumn, CategoricalColumn, DateColumn, Domain, NumericColumn, Scalar
+from daskrado.table.arrow_arrays import in_days, null_mask, places_or_none, plain, to_numpy, trimmed, value_set
+from daskrado.table.domain import BooleanColumn, CategoricalColumn, DateColumn, Domain, NumericColumn
 from daskrado.table.encoded_table import EncodedTable
-from daskrado.table.type_hints import kind_hint, values_hint
+from daskrado.table.label import Scalar
+from daskrado.table.label_sides import MISSING, OUTSIDE, label_problem, label_sides
+from daskrado.table.type_hints import is_number, is_text, kind_hint, values_hint
 from daskrado.table.yaml_file import shown
 
 _FEW_EDGES = 200  # up to so many, comparing with all of them is faster than a search
-
-
-def places(data: pa.Array | pa.ChunkedArray, values: pa.Array) -> Any:
-    """Each item's place in ``values``, null for none. For Arrow -0.0 is another number than 0.0; not here."""
-    if pa.types.is_float16(data.type):  # Arrow cannot look these up
-        data, values = data.cast(pa.float32()), values.cast(pa.float32())
-    if pa.types.is_floating(data.type):
-        data, values = (pc.add(numbers, pa.scalar(0.0, data.type)) for numbers in (data, values))
-    return pc.index_in(data, value_set=values)
 
 
 def type_problem(domain: Domain, name: str, kind: pa.DataType) -> str | None:
@@ -41,9 +32,7 @@ def type_problem(domain: Domain, name: str, kind: pa.DataType) -> str | None:
         ok = pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)
         return None if ok else f"is {kind}, but a record id must be an integer or a string"
     if name == domain.label.column:
-        values = [domain.label.positive, domain.label.negative]
-        fits = value_set(values, kind) is not None
-        return None if fits else f"is {kind}, but the Domain's label values are {values}{values_hint(values, kind)}"
+        return label_problem(domain.label, kind)
     column = domain.columns[name]
     if isinstance(column, DateColumn) or pa.types.is_temporal(kind):
         if not isinstance(column, DateColumn):
@@ -54,10 +43,28 @@ def type_problem(domain: Domain, name: str, kind: pa.DataType) -> str | None:
         ok = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
         return None if ok else f"is {kind}, but the Domain says numeric{kind_hint(kind)}"
     if isinstance(column, BooleanColumn):
-        return None if pa.types.is_boolean(kind) else f"is {kind}, but the Domain says boolean{kind_hint(kind)}"
+        return _boolean_problem(column, kind)
     if value_set(column.values, kind) is None:
         return f"is {kind}, but the Domain's values are {shown(column.values)}{values_hint(column.values, kind)}"
     return None
+
+
+def _boolean_problem(column: BooleanColumn, kind: pa.DataType) -> str | None:
+    if column.values is None:
+        ok = pa.types.is_boolean(kind)
+        hint = "; say what stands for false and true, as in values: [0, 1] or values: [N, Y]"
+        hint = hint if is_text(kind) or is_number(kind) else kind_hint(kind)
+        return None if ok else f"is {kind}, but the Domain says boolean{hint}"
+    ok = value_set(column.values, kind) is not None
+    said = f"is {kind}, but the Domain's values for false and true are {shown(column.values)}"
+    return None if ok else said + values_hint(column.values, kind)
+
+
+def may_be_null(domain: Domain, name: str) -> bool:
+    """Whether the Domain allows a null in a column."""
+    if name == domain.label.column:
+        return domain.label.nulls != "error"
+    return name in domain.columns and domain.columns[name].fill is not None
 
 
 def needed_columns(domain: Domain, *, label: bool = True, ids: bool = False) -> list[str]:
@@ -80,13 +87,13 @@ def encode_table(
     out = EncodedTable(domain, table.num_rows)
     for name, column in domain.columns.items():
         data = _flat(table.column(name))
-        nulls = out.nulls[name] = _null_mask(data)
+        nulls = out.nulls[name] = null_mask(data)
         if data.null_count and column.fill is None:
             out.fault(name, "null, and its null policy is error", nulls)
         if isinstance(column, NumericColumn):
             _numeric(out, name, column, data)
         elif isinstance(column, BooleanColumn):
-            out.values[name] = np.where(_truths(column, data), np.int8(1), np.int8(-1))
+            out.values[name] = np.where(_truths(out, name, column, data), np.int8(1), np.int8(-1))
         else:
             _categorical(out, name, column, data)
     if label:
@@ -103,22 +110,24 @@ def _flat(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
-def _null_mask(data: pa.Array) -> NDArray[np.bool_]:
-    if data.null_count == 0:
-        return np.zeros(len(data), dtype=bool)
-    return to_numpy(data.is_null())
-
-
 def _all_null(data: pa.Array) -> bool:
     return len(data) > 0 and data.null_count == len(data)
 
 
-def _truths(column: BooleanColumn, data: pa.Array) -> NDArray[np.bool_]:
+def _truths(out: EncodedTable, name: str, column: BooleanColumn, data: pa.Array) -> NDArray[np.bool_]:
+    if column.values is not None:
+        index = places_or_none(data, column.values)
+        if index is None:
+            out.mismatch(name, f"is {data.type}, but the Domain's values are {list(column.values)}")
+            return np.zeros(out.length, dtype=bool)
+        if (outside := (index < 0) & ~out.nulls[name]).any():
+            out.fault(name, f"outside {list(column.values)}", outside)
+        return np.where(out.nulls[name], bool(column.fill), index > 0)
     if data.null_count == 0:
         return to_numpy(data)
     truth = np.full(len(data), bool(column.fill))
     if not _all_null(data):
-        truth[~_null_mask(data)] = to_numpy(data.drop_null())
+        truth[~null_mask(data)] = to_numpy(data.drop_null())
     return truth
 
 
@@ -157,7 +166,7 @@ def bin_codes(values: NDArray[np.float64], edges: Sequence[float]) -> NDArray[np
 
 def _categorical(out: EncodedTable, name: str, column: CategoricalColumn, data: pa.Array) -> None:
     values = list(column.values)
-    index = _places_or_none(data, values)
+    index = places_or_none(trimmed(data) if column.trim else data, values)
     if index is None:
         out.mismatch(name, f"is {data.type}, but the Domain's values are {values}")
         return
@@ -171,16 +180,6 @@ def _categorical(out: EncodedTable, name: str, column: CategoricalColumn, data: 
     out.values[name] = index
 
 
-def _places_or_none(data: pa.Array, values: Sequence[Scalar]) -> NDArray[np.int32] | None:
-    """Each item's place in ``values``, -1 for none; None where the column's type cannot hold them."""
-    if pa.types.is_null(data.type):
-        return np.full(len(data), -1, dtype=np.int32)
-    wanted = value_set(values, data.type)
-    if wanted is None:
-        return None
-    return np.array(to_numpy(with_minus_one(places(data, wanted))), dtype=np.int32)
-
-
 def encode_groups(
     out: EncodedTable, data: pa.ChunkedArray, column: str, values: Sequence[Scalar], *, optional: bool = False
 ) -> None:
@@ -189,11 +188,11 @@ def encode_groups(
     That is a problem, unless it is a null and groups are ``optional``.
     """
     flat = _flat(data)
-    index = _places_or_none(flat, values)
+    index = places_or_none(flat, values)
     if index is None:
         out.mismatch(column, f"is {flat.type}, but the groups are {list(values)[:5]}")
         return
-    outside = (index < 0) & ~_null_mask(flat) if optional else index < 0
+    outside = (index < 0) & ~null_mask(flat) if optional else index < 0
     if outside.any():
         out.fault(column, f"outside the {len(values)} declared groups", outside, whole_row=False)
     out.groups = index
@@ -204,21 +203,22 @@ def _labels(out: EncodedTable, data: pa.Array, missing: bool) -> NDArray[np.int8
     if pa.types.is_boolean(data.type) and not data.null_count and isinstance(label.positive, bool):
         truth = to_numpy(data).view(np.int8)
         return 2 * truth - np.int8(1) if label.positive else np.int8(1) - 2 * truth
-    pair = [label.positive, label.negative]
-    index = _places_or_none(data, pair)
-    if index is None:
-        out.mismatch(label.column, f"is {data.type}, but the Domain's label values are {pair}")
+    found = label_sides(label, data)
+    if found is None:
+        out.mismatch(label.column, label_problem(label, data.type) or f"is {data.type}")
         return np.zeros(out.length, dtype=np.int8)
-    outside = (index < 0) & ~_null_mask(data) if missing else index < 0
+    if not missing and label.nulls == "drop" and (absent := found == MISSING).any():
+        out.drop(absent)
+    outside = found == OUTSIDE if missing or label.nulls == "drop" else abs(found) != 1
     if outside.any():
-        out.fault(label.column, f"label outside {pair}", outside)
-    return np.array([1, -1, 0], dtype=np.int8)[index]  # -1 is the last
+        out.fault(label.column, f"label outside {label.in_words}", outside)
+    return np.where(abs(found) == 1, found, np.int8(0))
 
 
 def encode_classes(out: EncodedTable, data: pa.ChunkedArray, classes: Sequence[Scalar]) -> NDArray[np.int64]:
     """The place of each row's label in ``classes``, of two or more; -1 in a row that counts as nothing."""
     flat, name = _flat(data), out.domain.label.column
-    index = _places_or_none(flat, classes)
+    index = places_or_none(flat, classes)
     if index is None:
         out.mismatch(name, f"is {flat.type}, but the classes are {list(classes)}")
         return np.full(out.length, -1, dtype=np.int64)
@@ -229,7 +229,7 @@ def encode_classes(out: EncodedTable, data: pa.ChunkedArray, classes: Sequence[S
 
 def _ids(out: EncodedTable, data: pa.Array) -> NDArray[np.uint64] | NDArray[np.object_]:
     if data.null_count:
-        nulls = _null_mask(data)
+        nulls = null_mask(data)
         out.fault(str(out.domain.id), "record id is null", nulls)
         ids = np.zeros(out.length, dtype=np.uint64 if pa.types.is_integer(data.type) else object)
         if not nulls.all():

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from daskrado.table.domain import Scalar
+from daskrado.table.label import Scalar
 
 
 def is_text(kind: pa.DataType) -> bool:

@@ -24,7 +24,8 @@ from daskrado.parties.label_learner import learn_from_answer, make_request
 from daskrado.parties.label_messages import ANSWER, REQUEST, read_request
 from daskrado.parties.label_provider import Provider
 from daskrado.parties.signing import SigningKey, load_public, make_keys
-from daskrado.table.domain import Domain, Label
+from daskrado.table.domain import Domain
+from daskrado.table.label import Label
 from daskrado.table.lattice import Lattice
 
 ROWS = 600
@@ -431,7 +432,7 @@ def cut_off(world, killed, provider, request, moment, drawn):
     folder, label = world[0], provider.label.model_dump()
     killed(
         "import numpy as np, daskrado.parties.label_provider as p, daskrado.ledger.journal as j\n"
-        "from daskrado.table.domain import Label\n"
+        "from daskrado.table.label import Label\n"
         "from pathlib import Path\nfrom daskrado.ledger.ledger import Ledger\n"
         "from daskrado.parties.signing import SigningKey\n"
         "keep = j.Journal.keep\n"

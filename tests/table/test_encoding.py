@@ -108,7 +108,7 @@ def test_huge_finite_numbers_are_clipped_not_refused() -> None:
         ("age", pa.string(), "is string, but the Domain says numeric", "ingest the source again with --missing"),
         ("age", pa.bool_(), "is bool, but the Domain says numeric", "say kind: boolean"),
         ("age", pa.binary(), "is binary, but the Domain says numeric", "leave it out"),
-        ("smoker", pa.int8(), "is int8, but the Domain says boolean", "categorical with values: [0, 1]"),
+        ("smoker", pa.int8(), "is int8, but the Domain says boolean", "false and true, as in values: [0, 1]"),
         ("ward", pa.int64(), "is int64, but the Domain's values are ['a', 'b']", "without quotes"),
         ("code", pa.string(), "is string, but the Domain's values are [3, 5]", "quote them"),
         ("y", pa.string(), "is string, but the Domain's label values are [1, 0]", "quote them"),

@@ -12,7 +12,7 @@ from daskrado.cli.commands.signature import LedgerPath, Lines, OnCluster, comman
 from daskrado.errors import MessageError, UsageError
 
 if TYPE_CHECKING:
-    from daskrado.table.domain import Label
+    from daskrado.table.label import Label
 
 label = click.Group(
     "label", help="Learn from another party's labels: it answers one signed request with one noisy vector."
@@ -156,7 +156,7 @@ def learn(
 
 def _label(text: str) -> Label:
     """A label column and its two values, as a provider writes them."""
-    from daskrado.table.domain import Label
+    from daskrado.table.label import Label
     from daskrado.table.yaml_file import parse
 
     column, _, values = text.partition("=")

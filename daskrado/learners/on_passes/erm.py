@@ -88,7 +88,7 @@ class Erm(LossLearner):
         )
         label = session.passes.domain.label
         if found.positives in (0, found.rows):
-            only = label.positive if found.positives else label.negative
+            only = label.pair[bool(found.positives)]
             raise DataError(f"column {label.column!r}: every row has the label {only!r}; a classifier needs both")
         if found.gradient > tolerance:
             raise DataError(

@@ -1,0 +1,56 @@
+"""Which side of the label each item of its column is on."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from daskrado.table.arrow_arrays import null_mask, places_or_none, to_numpy, trimmed, value_set
+from daskrado.table.label import Label
+from daskrado.table.type_hints import is_number, kind_hint, values_hint
+from daskrado.table.yaml_file import shown
+
+MISSING, OUTSIDE = np.int8(0), np.int8(2)  # no value; a value on neither side
+_SIDES = {"positive": np.int8(1), "negative": np.int8(-1)}
+
+
+def label_problem(label: Label, kind: pa.DataType) -> str | None:
+    """Why a label column of this Arrow type does not fit the Domain; None if it does."""
+    if label.threshold is not None:
+        return None if is_number(kind) else f"is {kind}, but the Domain's label is a threshold{kind_hint(kind)}"
+    fits = value_set(label.values, kind) is not None
+    said = f"is {kind}, but the Domain's label values are {shown(label.values)}"
+    return None if fits else said + values_hint(label.values, kind)
+
+
+def label_sides(label: Label, data: pa.Array) -> NDArray[np.int8] | None:
+    """+1 or -1 for each item, MISSING or OUTSIDE; None where the column's type cannot hold the label's values.
+
+    A null is what the label's ``nulls`` says; of a threshold's numbers, one that is not finite is a null.
+    """
+    if label.threshold is not None:
+        found = _beyond(label, data)
+    else:
+        index = places_or_none(trimmed(data) if label.trim else data, label.values)
+        if index is None:
+            return None
+        rest = np.int8(label.rest) if label.rest else OUTSIDE
+        sides = [1] * len(label.positives or ()) + [-1] * len(label.negatives or ())
+        found = np.array([*sides, rest], dtype=np.int8)[index]  # -1 is the last
+        found[null_mask(data)] = MISSING
+    if (side := _SIDES.get(label.nulls)) is not None:
+        found[found == MISSING] = side
+    return found
+
+
+def _beyond(label: Label, data: pa.Array) -> NDArray[np.int8]:
+    """The sides of numbers, by the threshold."""
+    found = np.zeros(len(data), dtype=np.int8)
+    there = ~null_mask(data)
+    if there.any():
+        known = data.drop_null()
+        numbers = to_numpy(known.cast(pa.float64()) if pa.types.is_decimal(known.type) else known).astype(np.float64)
+        hit = numbers > label.above if label.above is not None else numbers < float(label.below or 0.0)
+        found[there] = np.where(np.isfinite(numbers), 2 * hit.astype(np.int8) - np.int8(1), MISSING)
+    return found
