@@ -18,7 +18,8 @@ INTERRUPTED, TERMINATED = 130, 143  # 128 and the number of the signal
 COMMANDS = {
     "lake": ("lakes:lake", "Lakes: make a synthetic clinic."),
     "ingest": ("ingest:ingest", "Turn CSV and ARFF files into a typed Parquet lake."),
-    "describe": ("lakes:describe", "Draft a domain file from Parquet schemas."),
+    "init": ("init:init", "Write a domain and a pipeline for a lake, from its schema."),
+    "describe": ("lakes:describe", "Release noisy shares of what the columns hold."),
     "plan": ("jobs:plan", "Show what a pipeline costs; reads no data and spends nothing."),
     "run": ("jobs:run", "Run a pipeline: debit, read, add noise once, learn, publish."),
     "resume": ("jobs:resume", "Finish a run that was cut off: no second debit, no second draw."),

@@ -19,45 +19,16 @@ from typing import Any
 import dask
 import duckdb
 import pandas as pd
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from command_line import Shell
 
 from daskrado.cli.main import COMMANDS, main
 from daskrado.models.linear import LinearModel
 from daskrado.table.domain import Domain
 
 Clinic = Callable[..., tuple[Path, Domain]]
-
-
-class Shell:
-    """Calls the command line in this process; keeps its exit code, stdout and stderr."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        self.monkeypatch, self.capsys = monkeypatch, capsys
-        self.out = self.err = ""
-
-    def __call__(self, *words: Any) -> int:
-        self.monkeypatch.setattr(sys, "argv", ["daskrado", *map(str, words)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        self.out, self.err = self.capsys.readouterr()
-        return int(stop.value.code or 0)
-
-    def fails(self, code: int, text: str, *words: Any) -> None:
-        assert self(*words) == code, self.err
-        assert text in self.err
-        lines = self.err.strip().splitlines()
-        assert len(lines) == 1
-        assert lines[0].startswith("daskrado: error: ")
-        assert self.out == ""
-
-
-@pytest.fixture
-def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Shell:
-    monkeypatch.chdir(tmp_path)
-    return Shell(monkeypatch, capsys)
 
 
 def content(clinic: Clinic, **changes: Any) -> dict[str, Any]:
@@ -83,10 +54,8 @@ def save(value: dict[str, Any], name: str = "p.yaml") -> str:
 def test_a_first_session(shell: Shell, own_ledger: Path) -> None:
     assert shell("make-lake", "data/clinic", "--rows", 5000, "--features", 12, "--partitions", 3, "--seed", 7) == 0
     assert len(list(Path("data/clinic").glob("*.parquet"))) == 3
-    assert shell("describe", "data/clinic", "--label", "readmitted", "--out", "domain.yaml") == 0
-    shell.fails(
-        2, "domain.yaml: ", "plan", save({"dataset": "d", "lake": "x", "domain": "domain.yaml", "output": "o"})
-    )
+    assert shell("init", "data/clinic", "--label", "readmitted", "--positive", "yes", "--negative", "no") == 0
+    shell.fails(2, "domain.yaml: still open (...): columns.", "plan", "pipeline.yaml")
     pipeline = save(
         {
             "dataset": "clinic",
@@ -121,37 +90,6 @@ def test_a_first_session(shell: Shell, own_ledger: Path) -> None:
     assert "1 published" in shell.out
     assert shell("ledger", "show", "--json") == 0
     assert json.loads(shell.out)["entries"][0]["state"] == "published"
-
-
-def test_a_draft_domain_holds_schema_facts_only(shell: Shell) -> None:
-    shell("make-lake", "lake", "--rows", 500, "--partitions", 2)
-    assert shell("describe", "lake", "--label", "readmitted", "--out", "d.yaml") == 0
-    draft = yaml.safe_load(Path("d.yaml").read_text())
-    assert f"d.yaml: {Path('d.yaml').read_text().count(chr(39) + '...' + chr(39))} facts to fill in" in shell.out
-    assert draft["columns"]["age"] == {"kind": "numeric", "lower": "...", "upper": "..."}
-    assert draft["columns"]["ward"] == {"kind": "categorical", "values": "..."}
-    assert draft["columns"]["smoker"] == {"kind": "boolean"}
-    assert "surgery" not in Path("d.yaml").read_text()
-    shell.fails(2, "d.yaml: exists", "describe", "lake", "--label", "readmitted", "--out", "d.yaml")
-    shell.fails(
-        2, "--label nope: the lake has no such column", "describe", "lake", "--label", "nope", "--out", "e.yaml"
-    )
-    odd = pa.table({"y": [1], "a\nb: [\x85": pa.array([[1]])})
-    pq.write_table(odd, "odd.parquet")
-    assert shell("describe", "odd.parquet", "--label", "y", "--out", "odd.yaml") == 0
-    assert yaml.safe_load(Path("odd.yaml").read_text())["columns"] == {}
-    Path("ledger").write_bytes(b"SQLite format 3\0" + bytes(99))
-    Path("link.yaml").symlink_to("d.yaml")
-    write = ("describe", "lake", "--label", "readmitted", "--overwrite", "--out")
-    for target, message in (
-        ("none/d.yaml", "none/d.yaml: cannot be written, since"),
-        ("/dev/null", "/dev/null: exists and is not a plain file"),
-        ("link.yaml", "link.yaml: exists and is not a plain file"),
-        ("ledger", "ledger: is not a text file; it is not overwritten"),
-    ):
-        shell.fails(2, message, *write, target)
-    assert shell(*write, "d.yaml") == 0
-    shell.fails(1, "nowhere: no such file or directory", "describe", "nowhere", "--label", "y", "--out", "e.yaml")
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,8 @@ import pytest
 import daskrado
 from daskrado.errors import DataError, UsageError
 from daskrado.lake.ingest import ingest
+from daskrado.lake.propose import propose
+from daskrado.lake.scan import draft_schema
 from daskrado.models.linear import LinearModel
 from daskrado.table.arrow_arrays import in_days
 from daskrado.table.domain import Domain
@@ -124,16 +126,14 @@ def test_wrong_kinds_say_what_to_do(tmp_path: Path, domain: Domain) -> None:
         )
 
 
-def test_ingest_gives_dates_their_type_and_describe_their_kind(tmp_path: Path) -> None:
-    from daskrado.lake.describe import describe
-
+def test_ingest_gives_dates_their_type_and_a_draft_their_kind(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(
         "day,at,us,y\n2026-11-17,2026-11-17 10:30:00,11/17/2026,1\n2026-11-18,2026-11-18 09:00:00,1/1/2026,0\n"
     )
     manifest = ingest([str(tmp_path / "t.csv")], str(tmp_path / "lake"))
     assert manifest["columns"] == {"day": "date32[day]", "at": "timestamp[us]", "us": "string", "y": "int64"}
-    text, _ = describe(str(tmp_path / "lake"), "y")
-    assert text.count("kind: date") == 2
+    columns = propose(draft_schema(str(tmp_path / "lake")), "y").columns
+    assert [columns[name]["kind"] for name in ("day", "at", "us")] == ["date", "date", "categorical"]
 
 
 def test_no_moment_is_too_fine_or_too_far() -> None:

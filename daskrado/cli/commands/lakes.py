@@ -85,9 +85,8 @@ def _mark_counts(dataset: str, path: str | None) -> None:
 def describe(
     lake: str,
     *,
-    label: Annotated[str | None, "The label column: draft a domain."] = None,
     out: Path,
-    domain: Annotated[Path | None, "A domain file: release noisy shares of its columns."] = None,
+    domain: Annotated[Path, "A domain file: release noisy shares of its columns."],
     dataset: Annotated[str | None, "The data set's name in the ledger."] = None,
     epsilon: Annotated[float | None, "What the shares cost."] = None,
     delta: float = 0.0,
@@ -97,15 +96,7 @@ def describe(
     ledger: LedgerPath = None,
     overwrite: bool = False,
 ) -> Lines:
-    """Draft a domain file from Parquet schemas, or release what the columns of a domain hold.
-
-    With --label no row is read, and bounds and categories are left to fill in. With --domain and --epsilon the shares
-    of null, unknown, clipped, unusable and positive values are released with noise, and charged.
-    """
-    if (label is None) == (domain is None):
-        raise UsageError("give --label to draft a domain, or --domain and --epsilon to release shares of its columns")
-    if label is not None:
-        return _draft(lake, label, out, overwrite=overwrite)
+    """Release the shares of null, unknown, clipped, unusable and positive values, with noise, charged."""
     if epsilon is None or dataset is None:
         raise UsageError("noisy shares are charged: give --dataset and --epsilon")
     from daskrado.jobs.base import perform
@@ -123,14 +114,3 @@ def describe(
     with progress_bar("describe") as progress:
         job = load_job(keys).with_changes(cluster=cluster)
         return perform(job, overwrite=overwrite, ledger=ledger, progress=progress).lines
-
-
-def _draft(lake: str, label: str, out: Path, *, overwrite: bool) -> str:
-    from daskrado.lake.describe import describe
-    from daskrado.lake.publish import check_free_text
-    from daskrado.table.yaml_file import write_text
-
-    check_free_text(out, overwrite=overwrite)
-    text, left = describe(lake, label)
-    write_text(out, text)
-    return f"{out}: {left} facts to fill in (marked ...)"
