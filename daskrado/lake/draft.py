@@ -19,7 +19,7 @@ from daskrado.table.yaml_file import OPEN
 
 _DOMAIN = """\
 # What is public about the columns of {lake}: made from its schema by daskrado init; no row was read.
-# Replace every ... by a public fact, or let "daskrado describe" find them privately, for a share of the budget.
+# Replace every ... by a public fact, or take them from another file with "daskrado init --from".
 # A bound or a category that somebody read off the private rows would break the guarantee.
 # Kinds: numeric (lower, upper; perhaps bins: [edges], or transform: log1p), date (lower, upper), categorical (values,
 # other), boolean. A null makes its row count as nothing, unless nulls: {{fill: VALUE}} replaces and flags it.
@@ -119,7 +119,7 @@ class Pipeline:
     unit: str | None = None
     epsilon: float = 1.0
     delta: float = 1e-6
-    learner: str = "auto"
+    learner: str = "moments"
 
     def text(self, lake: str, domain: Path, path: Path) -> str:
         """The pipeline, which lies at ``path``."""

@@ -139,8 +139,8 @@ def parse(model: type[ModelT], content: Any, where: str) -> ModelT:
         raise UsageError(f"{where}: must be a mapping of keys, got {type(content).__name__}")
     if still_open := open_keys(content):
         raise UsageError(
-            f"{where}: still open (...): {', '.join(still_open)}; write public facts there, or let daskrado describe "
-            "find them privately"
+            f"{where}: still open (...): {', '.join(still_open)}; write public facts there, or take them "
+            "from another file with daskrado init --from"
         )
     try:
         return model.model_validate(content)

@@ -144,3 +144,15 @@ def test_names_and_types_that_yaml_cannot_hold_plainly(shell: Shell) -> None:
     assert draft["columns"] == {"no": {"kind": "numeric", "lower": "...", "upper": "..."}}
     assert draft["label"] == {"column": "y", "positive": 1, "negative": 0}
     assert read("pipeline.yaml")["dataset"] == "odd.parquet"
+
+
+def test_a_lake_whose_facts_are_known_is_learned_from_at_once(shell: Shell) -> None:
+    assert shell("lake", "make", "clinic", "--rows", 600, "--partitions", 2) == 0
+    words = ("--label", "readmitted", "--positive", "yes", "--unit", "patient_id", "--from", "clinic.yaml")
+    assert shell("init", "clinic", *words, "--drop", "site") == 0
+    assert "still open" not in shell.out
+    assert read("domain.yaml")["label"] == {"column": "readmitted", "positive": ["yes"], "negative": "rest"}
+    assert shell("plan", "pipeline.yaml") == 0, shell.err
+    assert "the usual norm of a row of this domain" in shell.out
+    assert shell("run", "pipeline.yaml") == 0, shell.err
+    assert Path("runs/clinic/model.json").is_file()

@@ -39,8 +39,7 @@ def init(
     """Write a commented domain.yaml and pipeline.yaml for LAKE, from its schema and public metadata.
 
     No row is read. Ids are no features; dates, booleans, categories and numbers are proposed by type. Bounds and
-    categories are left open (...) for you, for --from, or for daskrado describe. On a terminal it asks for what is
-    missing.
+    categories are left open (...) for you or for --from. On a terminal it asks for what is missing.
 
     Examples:
       daskrado init lake/ --label readmitted --unit patient_id
@@ -77,9 +76,7 @@ def init(
         yield f"still open (...): {', '.join(still_open)}"
         if any(key.startswith("label.") for key in still_open):
             yield "say what is +1: --positive VALUE, or edit label in the domain"
-        yield f"next: daskrado describe {lake} --domain {domain} --epsilon {epsilon / 10:g}"
-    else:
-        yield f"next: daskrado plan {pipeline}"
+    yield f"next: {'write public facts there, then ' if still_open else ''}daskrado plan {pipeline}"
 
 
 def _label(label: str | None, names: list[str]) -> tuple[str, bool]:
