@@ -129,6 +129,8 @@ class LinearModel:
         missing = [k for k in ("privacy", "learner", "weights", "domain") if k not in content]
         if missing:
             raise UsageError(f"{where}: key {missing[0]!r} is missing")
+        if isinstance(content["domain"], dict) and "norm_bound" not in content["domain"]:
+            raise UsageError(f"{where}: domain: norm_bound: missing")  # a derived one may not be the one of the fit
         domain = parse(Domain, content["domain"], f"{where}: domain")
         if domain.kernel is not None and content.get("frequencies") != _frequencies(domain):
             raise UsageError(f"{where}: frequencies are not those that the Domain's kernel gives here")
