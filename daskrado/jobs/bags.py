@@ -146,7 +146,7 @@ class BagsJob(LabelLearningJob):
         counts = self.loosest
         with run.clock("labels"):
             released, _ = self.release(run, counts, lambda: run.collect(counts, self.lattice))
-        rows = np.maximum(released.values["count"], 1.0)
+        rows = released.values["count"]  # above 0, as the bags' sizes are
         return np.clip(released.values["positives"] / rows, 0.0, 1.0), released
 
     def _check_rank(self, bags: Bags, *, paid: bool) -> tuple[str, ...]:

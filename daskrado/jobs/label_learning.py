@@ -57,6 +57,7 @@ class LabelLearningJob(PrivateJob):
     """The keys that jobs on labels have in common. They protect labels: the relation is label_flip and no other."""
 
     without_privacy: ClassVar[str] = "a baseline"
+    counts_units: ClassVar[bool] = True
 
     mechanism: MechanismName | None = Field(default=None, validation_alias=AliasChoices("mechanism", "noise"))
     loss: OddLoss = Field(default="logistic", validate_default=True)
@@ -157,7 +158,7 @@ class NoiseFacts:
     std: float
 
     @classmethod
-    def of(cls, chosen: Mechanism, rows: int, stretch: float = 1.0) -> NoiseFacts:
+    def of(cls, chosen: Mechanism, rows: float, stretch: float = 1.0) -> NoiseFacts:
         """For a mean over ``rows`` rows that its estimator stretches (by a flip rate's 1 / (1 - p+ - p-), say)."""
         dimension = next(block.size for block in chosen.target.statistic.blocks if block.name == "mean")
         std = chosen.noise_std()["mean"] / chosen.target.lattice.norm_bound
@@ -181,7 +182,7 @@ def label_outcome(
     regularisation: float,
     statement: PrivacyStatement,
     *,
-    rows: int,
+    rows: float,
     facts: Mapping[str, Any],
     sections: Callable[[], Iterable[Section]] = tuple,
     **more: Any,
@@ -205,7 +206,7 @@ def label_outcome(
             "fit": details,
             **facts,
         },
-        lines=[*_lines(found), f"{rows:,} rows, {fit.passes} passes"],
+        lines=[*_lines(found), f"{round(rows):,} rows, {fit.passes} passes"],
         sections=lambda: [*_sections(domain, found), *sections()],
         **more,
     )

@@ -34,6 +34,11 @@ class LabelsJob(LabelLearningJob):
     def _check_supervision(self) -> LabelsJob:
         if self.private and self.supervision.at_source and self.protect is None:
             raise ValueError("protect is missing: say whose labels were randomised")
+        if self.supervision.at_source and self.protect is not None and self.protect.how == "spread":
+            raise ValueError(
+                "protect.unit.how: spread reads all reports of a unit, each of which was randomised for itself and "
+                "costs epsilon: use how: sample, which reads at most unit.bound of them"
+            )
         if self.private and self.supervision.audited is not None:
             raise ValueError("audit reads true labels outside the budget: give the flip rates, or say private: false")
         _ = self.statement  # refuses what cannot be stated

@@ -192,7 +192,7 @@ class MissingLabels(Supervision):
     def estimate(self, sums: LabelledSums, audited: FlipRates | None = None) -> Estimate:
         """Each stratum's labelled mean, by its share of the rows."""
         del audited
-        stretch = float(np.sqrt(((sums.rows / np.maximum(sums.labelled, 1)) ** 2).sum()))
+        stretch = float(np.sqrt(((sums.rows / np.where(sums.labelled > 0, sums.labelled, 1)) ** 2).sum()))
         return Estimate(missing(sums), stretch, {"labelled_rows": int(sums.labelled.sum())})
 
 

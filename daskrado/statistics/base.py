@@ -134,6 +134,7 @@ class Additive(ABC):
     noises_rows: ClassVar[bool] = False  # noise is drawn for each row from the key, which must be secret and fresh
     compact: ClassVar[bool] = False
     secret: ClassVar[bool] = False  # whether its own parameters were computed from rows
+    maxima: ClassVar[int] = 0  # so many entries, the first ones, are maxima over rows instead of sums
 
     @property
     def label_use(self) -> Literal["required", "optional", "none"]:
@@ -174,8 +175,11 @@ class Additive(ABC):
         del rows
 
     def merge(self, a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
-        """Sum of two partial results; exact for integers."""
-        return np.asarray(a + b)
+        """Sum of two partial results, or their maximum in the first entries; exact for integers."""
+        total = np.asarray(a + b)
+        if most := self.maxima:
+            total[:most] = np.maximum(a[:most], b[:most])
+        return total
 
 
 @dataclass(frozen=True)
@@ -183,6 +187,7 @@ class Statistic(Additive):
     """A sum over rows. ``merge`` is integer addition, so any partitioning and any order give the same bits."""
 
     default_bits: ClassVar[int] = 20
+    released: ClassVar[bool] = True  # False where it is only ever an exact step of a computation
     hidden: ClassVar[frozenset[str]] = frozenset({"width"})  # fields that follow from the Domain: no file has them
 
     @property

@@ -85,6 +85,11 @@ class WeightedSum(_OfInner):
     def zero(self) -> NDArray[Any]:
         return np.zeros(self.size, dtype=self.inner.zero().dtype)
 
+    @property
+    def maxima(self) -> int:  # type: ignore[override]
+        """Those of the statistic, whose rows all count in full: they come first, in the upper half."""
+        return self.inner.maxima
+
     def thin(self, rows: Rows) -> Rows:
         return self.inner.thin(rows)
 
@@ -92,11 +97,12 @@ class WeightedSum(_OfInner):
         """Exact for whole numbers: a half of a block's sum times a weight stays below 2^62."""
         assert rows.weights is not None
         high, low = self.zero().reshape(2, -1)
-        plain = replace(rows, weights=None)
+        plain, most = replace(rows, weights=None), self.maxima
         for weight in np.unique(rows.weights).tolist():
             if not weight:
                 continue
             found = self.inner.partial(plain.where(rows.weights == weight))
+            high[:most], found[:most] = np.maximum(high[:most], found[:most]), 0
             if high.dtype != np.int64:
                 low += weight * found
                 continue
@@ -111,7 +117,9 @@ class WeightedSum(_OfInner):
         if high.dtype != np.int64:
             return np.asarray(np.ldexp(low, -WEIGHT_BITS))
         whole = (high + (low >> _HALF)).astype(np.float64)
-        return np.asarray(np.ldexp(whole, _HALF - WEIGHT_BITS) + np.ldexp((low & _LOWER) * 1.0, -WEIGHT_BITS))
+        found = np.ldexp(whole, _HALF - WEIGHT_BITS) + np.ldexp((low & _LOWER) * 1.0, -WEIGHT_BITS)
+        found[: self.maxima] = vector[: self.maxima]
+        return np.asarray(found)
 
 
 @dataclass(frozen=True)
@@ -192,8 +200,11 @@ def _kept(block: Block) -> int:
 
 
 def bounded(statistic: Statistic, bound: int | None, lattice: Lattice) -> Statistic:
-    """The statistic of units that count as ``bound`` rows at most; as it is where no bound is enforced."""
-    if bound is None or isinstance(statistic, Bounded):
+    """The statistic of units that count as ``bound`` rows at most.
+
+    As it is where no bound is enforced, or where it is never released and its weighted sum need not be whole.
+    """
+    if bound is None or isinstance(statistic, Bounded) or not statistic.released:
         return statistic
     if statistic.noises_rows or statistic.needs_place:
         raise UsageError(f"{statistic.name} treats rows one by one, by their places: it cannot count units; use rows")

@@ -20,6 +20,8 @@ from daskrado.table.products import Features, norms, scatter
 class LabelFree(Statistic):
     """A statistic of the features: public under a label flip, and never released under another relation."""
 
+    released: ClassVar[bool] = False
+
     @property
     def label_use(self) -> Literal["required", "optional", "none"]:
         """The label column is not read."""
@@ -51,6 +53,7 @@ class FeatureFacts(LabelFree):
 
     name: ClassVar[str] = "feature_facts"
     compact: ClassVar[bool] = True
+    maxima: ClassVar[int] = 2
 
     @property
     def blocks(self) -> tuple[Block, ...]:
@@ -79,12 +82,6 @@ class FeatureFacts(LabelFree):
             np.add.at(total, groups, squares)
             parts.append(total)
         return np.concatenate(parts).astype(np.int64)
-
-    def merge(self, a: IntVector, b: IntVector) -> IntVector:
-        """Maximum of the norms, exact sum of the rest."""
-        total = a + b
-        total[:2] = np.maximum(a[:2], b[:2])
-        return total
 
     def largest_per_row(self, lattice: Lattice) -> int:
         """One coordinate of one row, or its square where squares are summed."""

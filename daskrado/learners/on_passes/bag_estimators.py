@@ -39,7 +39,7 @@ class LakeBags(LakeFeatures):
     """The bags of a lake. Rows tied at a bag's cut share the positive labels that are left, so no order matters."""
 
     totals: Vector | None = None
-    rows: int = 0
+    rows: float = 0.0
 
     def best_labels(self, weights: Vector, positives: Vector, *, largest: bool) -> Vector:
         """Digit by digit to the cuts, then one pass of sums."""
@@ -49,16 +49,16 @@ class LakeBags(LakeFeatures):
         cuts = self._cuts(self.groups, whole, positives)
         split = SplitAtMargins(self.passes.domain.width, self.groups, whole, cuts)
         part = split.split(self.passes.sum(split, progress=self.progress).vector)
-        tied = np.maximum(part["count_at"], 1)
+        tied = np.where(part["count_at"] > 0, part["count_at"], 1)
         share = np.clip((positives - part["count_above"]) / tied, 0.0, 1.0)
         chosen = part["above"] + share[:, None] * part["at"]
         scale = math.ldexp(1.0, -self.passes.lattice.bits)
         return np.asarray((2.0 * chosen.sum(axis=0) * scale - self.totals) / self.rows)
 
     def _cuts(self, groups: Groups, whole: tuple[int, ...], positives: Vector) -> tuple[int, ...]:
-        """For each bag, the margin of the row of rank ceil(positives), from the top."""
+        """For each bag, the largest margin at and above which rows count for ``positives`` or more."""
         bags, bits = len(groups.values), _DIGIT[len(groups.values) <= 64]
-        wanted = np.maximum(np.ceil(positives - 1e-9), 1.0).astype(np.int64)
+        wanted = np.maximum(positives - 1e-9, 1e-9)
         prefix = np.zeros(bags, dtype=np.int64)
         shift = TOTAL_BITS
         while shift > 0:
@@ -119,7 +119,7 @@ def alternate(
     return Alternation(*kept, tuple(objectives))
 
 
-def lake_bags(passes: Passes, groups: Groups, totals: Vector, rows: int, progress: Progress | None) -> LakeBags:
+def lake_bags(passes: Passes, groups: Groups, totals: Vector, rows: float, progress: Progress | None) -> LakeBags:
     """The bags of a lake; ``totals`` is the sum of all rows as shares of the norm bound."""
     return LakeBags(passes, groups, progress, totals, rows)
 

@@ -41,9 +41,9 @@ class Measured:
     squares: Vector | None
 
     @property
-    def total_rows(self) -> int:
-        """All rows."""
-        return int(self.rows.sum())
+    def total_rows(self) -> float:
+        """All rows, or what they count for together where units are bounded."""
+        return float(self.rows.sum())
 
     @property
     def largest(self) -> float:
@@ -58,7 +58,7 @@ class Measured:
 def measure(
     passes: Passes, groups: Groups | None = None, *, squares: bool = False, progress: Progress | None = None
 ) -> Measured:
-    """One label-free pass: norms, sums and counts."""
+    """One label-free pass: norms, sums and counts. Where units are bounded, sums and counts are weighted."""
     width, bits = passes.domain.width, passes.lattice.bits
     statistic = FeatureFacts(width, groups, squares)
     part = statistic.split(passes.sum(statistic, progress=progress).vector)
