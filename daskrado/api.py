@@ -73,6 +73,7 @@ def fit(
     rows_per_unit: int = 1,
     rows: int | None = None,
     feature: str | None = None,
+    blocks: Mapping[str, Any] | None = None,
     learner: str | Mapping[str, Any] = "moments",
     statistic: str | Mapping[str, Any] | None = None,
     mechanism: str | None = None,
@@ -93,7 +94,8 @@ def fit(
     (epsilon, delta) limit to set if the data set's owner has set none. ``rows`` is a public guess at the number
     of rows, for learners that read the lake several times under add_remove. ``unit`` protects all rows of a person,
     as ``{"column": "patient", "name": "one patient"}``; a text is a name only, and protects rows.
-    ``private=False`` gives a baseline whose every artefact says that it is not private.
+    ``blocks`` reads some blocks of the lake only, each of which pays from its own budget: ``{"column": "day", "last":
+    30}``. ``private=False`` gives a baseline whose every artefact says that it is not private.
 
     ``workers`` is a number of local worker processes, 0 for none; by default a lake below 64 MiB is read in this
     process and a larger one by a worker for each core. Workers do not run the calling script anew: it needs no
@@ -113,6 +115,7 @@ def fit(
         "dataset": dataset,
         "lake": lake,
         "domain": domain,
+        "blocks": blocks,
         "output": "." if output is None else _path("output", output),
         "private": private,
         "learner": _choice("learner", learner),

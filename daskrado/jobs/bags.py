@@ -106,7 +106,7 @@ class BagsJob(LabelLearningJob):
 
     def scan(self) -> Lake:
         counted = [self.domain.label.column] if self.given is None else []
-        return open_features(self.lake, self.domain, self.groups.column, *counted, strict=not self.protects)
+        return open_features(self.source, self.domain, self.groups.column, *counted, strict=not self.protects)
 
     def work(self, run: Run) -> Outcome:
         """Bags and proportions become a mean operator, and that a model."""

@@ -17,8 +17,10 @@ from pydantic import Field, PrivateAttr, StrictBool, field_validator, model_vali
 
 from daskrado.cluster import ClusterConfig, cluster_config, is_cluster
 from daskrado.errors import UsageError, about_the_key
+from daskrado.jobs.chosen_blocks import block_line, payable, with_exact_blocks
 from daskrado.jobs.outcome import Charge, Line, Outcome, Result, calibrated
 from daskrado.jobs.run import Run
+from daskrado.lake.blocks import Blocks, PartOfLake
 from daskrado.lake.collect import Progress
 from daskrado.lake.label import labelled
 from daskrado.lake.scan import Lake, open_lake
@@ -59,6 +61,7 @@ class Job(Frozen):
     dataset: str = Field(pattern=r"^[A-Za-z0-9._-]{1,100}$")
     lake: Any = Field(repr=False)
     domain: Domain = Field(repr=False)
+    blocks: Blocks | None = None
     output: str
     cluster: ClusterConfig = ClusterConfig()
     ledger: LedgerConfig = LedgerConfig()
@@ -157,7 +160,13 @@ class Job(Frozen):
 
     def scan(self) -> Lake:
         """Open the lake from its footers, and refuse what they show to be unusable."""
-        return open_lake(self.lake, self.domain, strict=not self.protects, empty=not self.rows_public)
+        return open_lake(self.source, self.domain, strict=not self.protects, empty=not self.rows_public)
+
+    @property
+    def source(self) -> Any:
+        """What is read: the lake, or those blocks of it that are chosen."""
+        chosen = self.blocks
+        return self.lake if chosen is None else PartOfLake(self.lake, chosen.column, chosen.chosen(self.lake))
 
     def inputs(self) -> Mapping[str, str]:
         """Digests of what the job reads beside the lake, by name; a resumed run refuses others than it began with."""
@@ -226,7 +235,8 @@ class PrivateJob(Job):
         """What every statement of the job takes for granted."""
         feature = self.asked.protect.feature
         named = f"only the value of {feature!r} is protected; all other columns are taken as public"
-        return (self.asked.protect.owned, DOMAIN_IS_PUBLIC, *([named] if feature is not None else []))
+        blocks = [] if self.blocks is None else [self.blocks.assumption]
+        return (self.asked.protect.owned, DOMAIN_IS_PUBLIC, *([named] if feature is not None else []), *blocks)
 
     @property
     def privacy(self) -> Privacy:
@@ -269,6 +279,7 @@ def opened(
             "a performance report shows how often and how long rows were read, which depends on private rows: drop "
             "--performance-report, or measure a run with private: false"
         )
+    job = with_exact_blocks(job)
     charges = job.charges()
     with open_account(
         job.name,
@@ -280,10 +291,13 @@ def opened(
         remembered=job.can_be_remembered,
         account=account,
     ) as paying:
-        run = Run(job, charges, paying, progress)
+        run = Run(*payable(job, charges, paying), paying, progress)
+        job = run.job
         if not (charges or job.protects or job.protected_elsewhere):
             paying.notes += mark_unprotected(ledger, job.ledger, job.dataset, paying.run)
         paying.notes += job._notes
+        if job.blocks is not None:
+            paying.notes += (f"blocks of {block_line(job, paying.left_out)}",)
         with contextlib.closing(run), labelled(job.name, job.dataset, paying.run):
             run.check_public_lakes()
             if job.reserves:

@@ -107,7 +107,7 @@ class DescribeJob(PrivateJob):
 
     def scan(self) -> Lake:
         """Every value has its cell: none is refused, even where nobody is protected."""
-        return open_lake(self.lake, self.domain, empty=not self.rows_public)
+        return open_lake(self.source, self.domain, empty=not self.rows_public)
 
     @property
     def statistic(self) -> ColumnCells:

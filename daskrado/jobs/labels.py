@@ -65,7 +65,7 @@ class LabelsJob(LabelLearningJob):
     def scan(self) -> Lake:
         groups, audited = self.supervision.groups, self.supervision.audited
         strata = [] if groups is None else [groups.column]
-        lake = open_features(self.lake, self.domain, self.domain.label.column, *strata, strict=not self.protects)
+        lake = open_features(self.source, self.domain, self.domain.label.column, *strata, strict=not self.protects)
         if audited is not None and audited not in lake.schema.names:
             have = ", ".join(lake.schema.names[:20])
             raise DataError(f"audit column {audited!r} is not in the lake; it has {have}")

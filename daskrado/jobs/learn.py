@@ -171,7 +171,7 @@ class LearnJob(PrivateJob):
     @cached_property
     def facts(self) -> PublicFacts:
         """What a learner that reads the lake several times may know before it reads a row."""
-        rows = self.rows or open_lake(self.lake, self.domain, strict=not self.protects).rows
+        rows = self.rows or open_lake(self.source, self.domain, strict=not self.protects).rows
         width, bound = self.domain.width, self.domain.norm_bound
         if not self.private:
             return PublicFacts(rows, width, bound, Relation.REPLACE_ONE, 1.0)
@@ -242,7 +242,7 @@ class LearnJob(PrivateJob):
         Refused are lakes whose rows a tuning grid, or public signatures, would tell by positions that depend on them.
         """
         strict, empty = not self.protects, not self.rows_public
-        lake = open_lake(self.lake, self.domain, ids=self.by_record, strict=strict, empty=empty)
+        lake = open_lake(self.source, self.domain, ids=self.by_record, strict=strict, empty=empty)
         statistic = self.chosen_statistic
         if statistic is not None:
             if self.private and getattr(statistic, "seed", None) is not None:

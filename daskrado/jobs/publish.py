@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from daskrado.jobs.chosen_blocks import block_facts
 from daskrado.jobs.manifest import manifest_of, plain_json
 from daskrado.jobs.outcome import Outcome, Result, check_claim
 from daskrado.jobs.report import page_of
@@ -29,6 +30,7 @@ def publish(run: Run, outcome: Outcome, *, write: bool) -> Result:
     check_claim(run, outcome.statement)
     job, rows, prices = run.job, run.rows, run.prices()
     known = ({"rows": rows} if job.rows_public else {}) | ({"table": run.table} if run.table else {})
+    known |= block_facts(job, run.account)
     result = Result(
         job.name,
         run.account.run,

@@ -122,7 +122,9 @@ class RadosJob(Job):
     def scan(self) -> Lake:
         """The lake; refused is what its number of rows or its folders rule out, and what would give examples away."""
         by_record, plans = self.domain.id is not None, self.plans()
-        lake = open_lake(self.lake, self.domain, ids=by_record, strict=not self.protects, empty=not self.rows_public)
+        lake = open_lake(
+            self.source, self.domain, ids=by_record, strict=not self.protects, empty=not self.rows_public
+        )
         for plan in plans:
             plan.statistic.check_rows(lake.rows)
             plan.lattice.guard(lake.rows if self.rows_public else None, plan.statistic.largest_per_row(plan.lattice))

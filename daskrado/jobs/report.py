@@ -141,17 +141,21 @@ def budget_sections(run: Run) -> Iterator[Section]:
     prices = run.prices()
     if not prices:
         return
+    whole = [price for price in prices if not price.balance.block]
     rows = [
-        (str(price.balance.relation), percent(price.share), percent(price.left), f"{price.more:,}")
-        for price in prices
+        (str(price.balance.relation), percent(price.share), percent(price.left), f"{price.more:,}") for price in whole
     ]
     yield Section(
         "Budget",
         text=run_line(run.asked, prices),
         rows=rows,
-        header=("relation", "this run", "left", "more runs like it"),
-        plot=budget_bar(prices),
+        header=("relation", "this run", "left", "more runs like it") if whole else (),
+        plot=budget_bar(whole) if whole else "",
     )
+    if len(whole) < len(prices):
+        from daskrado.jobs.block_report import block_sections
+
+        yield from block_sections(run, prices)
     history = run.account.ledger.history(run.job.dataset, _SHOWN)
     told = [
         (entry.reserved_at[:16].replace("T", " "), entry.who, entry.run[:12], "" if share is None else percent(share))

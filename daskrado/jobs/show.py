@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from daskrado.errors import BudgetError, UsageError
 from daskrado.jobs.base import Charge, Job
+from daskrado.jobs.chosen_blocks import block_line, unpayable, with_exact_blocks, without
 from daskrado.jobs.outcome import asked_for
 from daskrado.ledger.charging import planned_prices
 from daskrado.ledger.ledger import Ledger
@@ -18,10 +19,13 @@ def plan_lines(job: Job, ledger: Ledger | None) -> Iterator[str]:
 
     The lake's schema is looked at first, and refused as the run would refuse it; no row is read.
     """
+    job = with_exact_blocks(job)
     job.scan()
     charges = job.charges()
     yield f"data set    {job.dataset}"
     yield f"features    {job.domain.width}, {_norm_text(job.domain)}"
+    if job.blocks is not None:
+        yield f"blocks      {block_line(job, ())}"
     for name, text in job.plan():
         yield f"{name:<11} {text}"
     if job.protects:
@@ -56,10 +60,14 @@ def _hints(job: Job) -> Iterator[str]:
         )
 
 
-def _budget_lines(job: Job, charges: Sequence[Charge], ledger: Ledger | None) -> Iterator[str]:
+def _budget_lines(job: Job, charges: tuple[Charge, ...], ledger: Ledger | None) -> Iterator[str]:
     """What the run would take, in the words of a run that did; what would refuse it, in the words of the refusal."""
-    debits = [charge.debit for charge in charges]
     try:
+        if job.blocks is not None:
+            left_out = [] if ledger is None else unpayable(job, charges, ledger)
+            job, charges = without(job, charges, left_out)
+            yield from (f"left out    {block}: its budget does not cover this run" for block in left_out)
+        debits = [charge.debit for charge in charges]
         prices, limit = planned_prices(ledger, job.ledger, job.dataset, debits)
     except (BudgetError, UsageError) as error:
         yield f"refused     {error}"

@@ -294,7 +294,7 @@ class TeachersJob(PrivateJob):
         """Open the lake; refuse more teachers than it has rows for, where the number of rows is public."""
         label, binary = self.domain.label.column, self.classes is None
         by_id = self.shard_by != "position"
-        lake = open_lake(self.lake, self.domain, label=binary, ids=by_id, empty=not self.rows_public)
+        lake = open_lake(self.source, self.domain, label=binary, ids=by_id, empty=not self.rows_public)
         if not binary and label not in lake.schema.names:
             raise DataError(f"the lake has no label column {label!r}")
         if self.shard_by == "position":

@@ -59,7 +59,7 @@ def find_files(source: Any) -> list[LakeFile]:
             raise UsageError("a list of lake files holds a Delta or Iceberg table; name one table, alone")
         base = _common([base for base, _ in found])
         files = [
-            replace(file, name=file.path, hive=_hive(os.path.relpath(file.path, base)))
+            replace(file, name=file.path, hive=hive_values(os.path.relpath(file.path, base)))
             for _, files in found
             for file in files
         ]
@@ -104,7 +104,7 @@ def _find(source: Any) -> tuple[str, list[LakeFile]]:
             f"{shown(address)}: no Parquet file found; daskrado ingest makes a lake of CSV and ARFF files"
         )
     files = [
-        LakeFile(name, i.path, filesystem, i.size, i.mtime_ns or 0, _hive(name))
+        LakeFile(name, i.path, filesystem, i.size, i.mtime_ns or 0, hive_values(name))
         for name, i in sorted((os.path.relpath(i.path, base), i) for i in infos)
     ]
     return base, files
@@ -160,7 +160,7 @@ def _folder(address: str, version: int | None) -> tuple[TableVersion, list[Table
     found = listed_files(filesystem, path, _below(filesystem, path), version, shown(address))
     if found is None:
         raise DataError(f"{shown(address)}: has no {MANIFEST} of an ingested lake, so it has no versions")
-    return found[0], [TableFile(name, _hive(os.path.relpath(name, path))) for name in found[1]]
+    return found[0], [TableFile(name, hive_values(os.path.relpath(name, path))) for name in found[1]]
 
 
 def _iceberg(address: str, snapshot: int | None) -> tuple[TableVersion, list[TableFile]]:
@@ -312,7 +312,8 @@ def _is_hidden(relative: str) -> bool:
     return any(part.startswith((".", "_")) and "=" not in part for part in relative.split("/"))
 
 
-def _hive(relative: str) -> tuple[tuple[str, str | None], ...]:
+def hive_values(relative: str) -> tuple[tuple[str, str | None], ...]:
+    """The columns that the names of a path's folders hold, each with its value."""
     pairs = [part.split("=", 1) for part in relative.split("/")[:-1] if "=" in part]
     return tuple((key, None if value == HIVE_NULL else unquote(value)) for key, value in pairs)
 

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 import daskrado
 from daskrado.errors import DataError, UsageError
-from daskrado.lake.files import HIVE_NULL, first_line, shown
+from daskrado.lake.files import HIVE_NULL, first_line, hive_values, shown
 from daskrado.lake.growing import growing_lake
 from daskrado.lake.ownership import LAKE_SCHEMA
 from daskrado.lake.pieces import Piece, in_turn, pieces
@@ -41,6 +41,7 @@ _FILE_GROUPS = 8
 _MAX_FOLDERS = 256
 
 Progress = Callable[[int, int], None]
+Closed = Callable[[str, str], Mapping[str, str]]
 
 _log = logging.getLogger(__name__)
 
@@ -75,13 +76,15 @@ def ingest(
     layout: Layout | None = None,
     overwrite: bool = False,
     append: bool = False,
+    closed: Closed | None = None,
     client: Client | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Write the rows of some text tables as one lake, or add them to one, and return its manifest.
 
     Workers of a ``client`` parse and write in parallel, large files in pieces; they must reach sources and lake. The
-    manifest holds row counts, so it is as private as the lake it lies in.
+    manifest holds row counts, so it is as private as the lake it lies in. ``closed`` says, of a lake's identity and
+    the column of its folders, which blocks a ledger has closed: an append to one of them is refused.
     """
     form, layout = form or TextFormat(), layout or Layout()
     if not sources:
@@ -94,6 +97,8 @@ def ingest(
     if append:
         with growing_lake(out) as target:
             _add(work, sources, read_as, target)
+            if closed is not None:
+                _check_open(target.manifest, closed)
         return target.manifest
     schema = work.types({})
     _log.info("ingest: %d columns in %d files", len(schema), len(sources))
@@ -135,6 +140,19 @@ def _add(work: _Work, sources: Sequence[str], read_as: str, target: LakeTarget) 
         "rows": before["rows"] + sum(file["rows"] for file in files),
         "files": [*before["files"], *({**file, "version": version} for file in files)],
     }
+
+
+def _check_open(manifest: Mapping[str, Any], closed: Closed) -> None:
+    """Refuse new rows for a block that a ledger has charged: what it can lose was fixed before its first release."""
+    by = manifest.get("partitioned_by")
+    known = closed(str(manifest.get("lake", "")), by) if by else {}
+    new = [file["path"] for file in manifest["files"] if file.get("version") == manifest["version"]]
+    late = [value for path in new for name, value in hive_values(path) if name == by and value in known]
+    if late:
+        raise UsageError(
+            f"--append: block {by}={late[0]} is closed, since runs on data set {known[str(late[0])]!r} have read it; "
+            f"nothing was added; give late rows a later value of {by!r}"
+        )
 
 
 @dataclass

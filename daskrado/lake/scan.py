@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from daskrado.errors import DataError, UsageError
+from daskrado.lake.blocks import PartOfLake, Reading, grouped
 from daskrado.lake.files import LakeFile, find_files, first_line
 from daskrado.lake.fingerprint import ColumnFacts, fingerprint
 from daskrado.lake.folder_values import folder_readers
@@ -22,7 +23,7 @@ from daskrado.lake.snapshots import TableVersion, table_address
 from daskrado.table.domain import Domain
 from daskrado.table.encoding import needed_columns
 
-_ADDRESSES = (str, os.PathLike, list, tuple, Mapping)
+_ADDRESSES = (str, os.PathLike, list, tuple, Mapping, PartOfLake)
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class Lake:
         default=(), repr=False
     )  # the different ones, by a file of each
     facts: tuple[dict[str, ColumnFacts], ...] = field(default=(), repr=False)  # of partitions that are whole files
+    reading: Reading = field(default_factory=Reading, repr=False)  # what a ledger notes of it
 
     def __repr__(self) -> str:
         return f"<Lake of {len(self.partitions)} partitions>"
@@ -99,7 +101,7 @@ def open_lake(
         from daskrado.lake.frames import open_frame
 
         return open_frame(source, domain, label=label, ids=ids, strict=strict, empty=empty)
-    files = find_files(source)
+    files = source.files() if isinstance(source, PartOfLake) else find_files(source)
     columns = needed_columns(domain, label=label, ids=ids) if columns is None else columns
     with ThreadPoolExecutor(8) as pool:
         footers = list(pool.map(partial(read_footer, folder_readers(domain, columns, strict=strict)), files))
@@ -120,7 +122,26 @@ def open_lake(
         table=files[0].table,
         schemas=tuple({footer.schema: (footer.file.path, footer.schema) for footer in footers}.values()),
         facts=tuple(f.facts for f in footers if len(f.partitions()) == 1),
+        reading=_reading(source, footers),
     )
+
+
+def _reading(source: Any, footers: Sequence[Footer]) -> Reading:
+    """The version of a table, and a fingerprint of each block: of the columns that its own files have."""
+    table = footers[0].file.table
+    facts = None if table is None else table.facts
+    if not isinstance(source, PartOfLake):
+        return Reading(facts)
+    places = grouped([footer.file for footer in footers], source.column, source.values)
+    blocks = {block: _block_fingerprint([footers[place] for place in own]) for block, own in places.items()}
+    return Reading(facts, source.column, blocks)
+
+
+def _block_fingerprint(footers: Sequence[Footer]) -> str:
+    """It stays when the lake gets a column that these files lack, and when they are made into fewer."""
+    absent = set.intersection(*({name for name, stored in f.places or () if stored is None} for f in footers))
+    facts = [{name: fact for name, fact in f.facts.items() if name not in absent} for f in footers]
+    return fingerprint(sum(f.rows for f in footers), facts, {name for f in footers for name, _ in f.file.hive})
 
 
 def _check_copies(footers: Sequence[Footer]) -> None:
@@ -183,6 +204,8 @@ def draft_schema(source: Any) -> pa.Schema:
 
 
 def _describe(source: Any) -> str:
+    if isinstance(source, PartOfLake):
+        return _describe(source.source)
     if isinstance(source, Mapping):
         return table_address(source)[1]
     return f"{len(source)} files" if isinstance(source, list | tuple) else os.fspath(source)

@@ -18,7 +18,7 @@ import contextlib
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,7 @@ class Account(Draws):
         self.overwrite = overwrite
         self.claim = claim  # of the output folder; without one it is claimed when it is written
         self.final = False  # set where whoever resumes the run would fail in the same way, and nothing is lost
+        self.left_out: list[str] = [] if journal is None else journal.content.get("left_out", [])  # blocks
         self._outliving: set[int] = set()  # entries of engines, which do not end with the run
         self._kept_folder: Path | None = None
         self._engine: Path | None = None
@@ -95,6 +96,13 @@ class Account(Draws):
             address = table_address(lake)[1] if isinstance(lake, Mapping) else lake
             facts["pipeline"] = {**job, "lake": table_keys(table.form, address, table.version)}
         self.journal.remember(**facts)
+
+    def remember_blocks(self, column: str, values: Sequence[str], left_out: Sequence[str]) -> None:
+        """Pin the blocks that are read: a resumed run reads the same ones, whatever budget they have left."""
+        self.left_out = list(left_out)
+        if self.journal is not None and (job := self.journal.content.get("pipeline")) is not None:
+            pinned = {**job, "blocks": {"column": column, "values": list(values)}}
+            self.journal.remember(pipeline=pinned, left_out=self.left_out)
 
     @property
     def known_table(self) -> dict[str, Any] | None:

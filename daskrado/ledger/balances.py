@@ -9,12 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 from daskrado.errors import BudgetError, DaskradoError, LedgerError
+from daskrado.lake.blocks import EACH
 from daskrado.ledger import chain
 from daskrado.ledger.chain import Kind, Record, canonical
 from daskrado.ledger.checked import keyed
@@ -57,6 +58,11 @@ class Budget:
             "one of them contributes"
         )
 
+    def for_block(self, block: str) -> Budget:
+        """The budget of a block, by a limit for each: what all blocks were charged with counts, and no more."""
+        balance = replace(self.balance, block=block)
+        return replace(self, name=budget_name(balance.dataset, balance.whose, block), balance=balance)
+
     def plus(self, cost: Cost) -> Budget:
         """With one more entry."""
         balance = self.balance
@@ -75,7 +81,7 @@ class Budget:
 def price_of(budgets: Iterable[Budget], debits: Sequence[Debit], *, charged: bool = False) -> list[Price]:
     """What debits take together from each budget that they touch; ``charged`` where they are in it already."""
     found = []
-    for budget in budgets:
+    for budget in with_begun(budgets, {block: None for debit in debits for block in debit.blocks}):
         costs = [cost for debit in debits if (cost := budget.cost(debit)) is not None]
         if costs:
             cost, balance = sum(costs, Cost()), budget.balance
@@ -84,22 +90,49 @@ def price_of(budgets: Iterable[Budget], debits: Sequence[Debit], *, charged: boo
     return found
 
 
-def budgets_of(rows: Rows, dataset: str) -> list[Budget]:
-    """All budgets of a data set, in their order."""
+def with_begun(budgets: Iterable[Budget], blocks: Iterable[str]) -> list[Budget]:
+    """Budgets, and those that a limit for each block begins for blocks that had none yet."""
+    found = {budget.name: budget for budget in budgets}
+    for each in [budget for budget in found.values() if budget.balance.block == EACH]:
+        for own in map(each.for_block, blocks):
+            found.setdefault(own.name, own)
+    return list(found.values())
+
+
+def budgets_of(rows: Rows, dataset: str, blocks: Collection[str] = ()) -> list[Budget]:
+    """All budgets of a data set, in their order, or those that count what is read of some blocks."""
     found = list(rows.execute("SELECT budget, record, digest FROM balances WHERE dataset = ?", (dataset,)))
-    budgets = (_budget(rows, row["budget"], dataset, row["record"], row["digest"]) for row in found)
+    wanted, known = {"", EACH, *blocks}, _Known(rows)
+    budgets = (
+        _budget(known, row["budget"], dataset, row["record"], row["digest"])
+        for row in found
+        if not blocks or json.loads(row["budget"])[2] in wanted
+    )
     return sorted(budgets, key=lambda budget: budget.balance.order)
 
 
-def _budget(rows: Rows, name: str, dataset: str, record: int, digest: str) -> Budget:
-    if digest != _digest(name, dataset, record):
-        raise damaged(rows, f"the balance {name}")
-    for last in chain.records(rows, "r.id = ?", (record,)):
-        after = last.facts.get("after", {}).get(name)
-        if after is not None:
-            (limit,) = chain.records(rows, "r.id = ?", (after["limit"],))
-            return budget_from(rows, limit, cost_from_json(after["total"]), after["entries"])
-    raise damaged(rows, f"the balance {name}")
+class _Known:
+    """Records that many budgets point at, each read and checked once."""
+
+    def __init__(self, rows: Rows) -> None:
+        self.rows = rows
+        self._found: dict[int, tuple[Record, Any]] = {}
+
+    def __call__(self, number: int) -> tuple[Record, Any] | None:
+        if number not in self._found:
+            for record in chain.records(self.rows, "r.id = ?", (number,)):
+                self._found[number] = (record, record.facts)
+        return self._found.get(number)
+
+
+def _budget(known: _Known, name: str, dataset: str, record: int, digest: str) -> Budget:
+    last = known(record) if digest == _digest(name, dataset, record) else None
+    after = last and last[1].get("after", {}).get(name)
+    limit = after and known(after["limit"])
+    if not (after and limit):
+        raise damaged(known.rows, f"the balance {name}")
+    budget = budget_from(known.rows, limit[0], cost_from_json(after["total"]), after["entries"])
+    return budget if budget.name == name else budget.for_block(json.loads(name)[2])
 
 
 def budget_from(rows: Rows, limit: Record, total: Cost, entries: int) -> Budget:
@@ -139,15 +172,26 @@ def limited(
     who: str,
     block: str = "",
     at: str | None = None,
-) -> Budget:
+) -> None:
     """Set a limit: what was charged before counts against it from now on."""
     balance = Balance(dataset, whose, block, rule, Cost(), 0)
     begun = Budget(budget_name(dataset, whose, block), chain.head(rows).record + 1, balance)
-    budget = counted(begun, charged_debits(rows, dataset))
-    body = {"whose": whose.to_json(), "block": block, "rule": rule.to_json(), "after": after([budget])}
+    budgets = limited_by(begun, budgets_of(rows, dataset) if block == EACH else (), charged_debits(rows, dataset))
+    body = {"whose": whose.to_json(), "block": block, "rule": rule.to_json(), "after": after(budgets)}
     record = chain.append(rows, Kind.LIMIT, body, who=who, dataset=dataset, at=at)
-    point(rows, [budget], record)
-    return budget
+    point(rows, budgets, record)
+
+
+def limited_by(begun: Budget, known: Iterable[Budget], debits: Sequence[Debit]) -> list[Budget]:
+    """The budget that a new limit begins; one for each block also replaces those that followed the one before."""
+    before = {budget.name: budget for budget in known}
+    replaced = before.pop(begun.name, None) if begun.balance.block == EACH else None
+    following = [
+        begun.for_block(budget.balance.block)
+        for budget in before.values()
+        if replaced is not None and budget.limit == replaced.limit
+    ]
+    return [counted(budget, debits) for budget in (begun, *following)]
 
 
 def without(debit: Record, budgets: Iterable[Budget], others: Callable[[], list[Debit]]) -> list[Budget]:
@@ -155,8 +199,11 @@ def without(debit: Record, budgets: Iterable[Budget], others: Callable[[], list[
 
     What it took is in its own record, unless a limit was set since: then the ``others`` are counted again.
     """
-    costs, changed = debit.facts["costs"], []
+    facts, changed = debit.facts, []
+    costs, blocks = facts["costs"], facts["blocks"]
     for budget in budgets:
+        if blocks and budget.balance.block not in ("", *blocks):
+            continue
         if budget.limit < debit.id and budget.name in costs:
             changed.append(budget.minus(cost_from_json(costs[budget.name])))
         elif budget.limit > debit.id:
@@ -228,6 +275,7 @@ def write_debit(
     run: str,
     entry: int,
     at: str | None = None,
+    table: Mapping[str, Any] | None = None,
 ) -> chain.Record:
     """Write a debit, the budgets that it changes, and its lake's fingerprint under a key and a salt."""
     salt = secrets.token_hex(16)
@@ -238,6 +286,7 @@ def write_debit(
         "costs": {budget.name: cost_to_json(cost) for budget, cost in charged},
         "seal": chain.seal(hidden, salt),
         "after": after(budgets),
+        **({} if table is None else {"table": dict(table)}),
     }
     record = chain.append(rows, Kind.DEBIT, body, who, dataset, run, entry, str(debit.whose.relation), at)
     if hidden is not None:

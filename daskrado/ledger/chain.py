@@ -37,6 +37,7 @@ class Kind(StrEnum):
     DRAW = "draw"
     PUBLISH = "publish"
     MARK = "mark"
+    CLOSE = "close"  # a block that no row may be added to
     MOVED = "moved"  # the last one of a ledger that was copied elsewhere
     ARRIVED = "arrived"  # the first one after that, in the new place
 
@@ -64,9 +65,10 @@ class Head:
 class Record:
     """One line of the chain. ``entry`` numbers debits; ``body`` is canonical JSON.
 
-    ``name`` is that of a draw, or the relation of a debit and of its void.
+    ``name`` is that of a draw or of a closed block, or the relation of a debit and of its void.
 
-    ``fingerprint`` is no part of it: a debit's body holds a salted digest of it, which tells nobody anything.
+    ``fingerprint`` is no part of it: the body of a debit, or of a closed block, holds a salted digest of it, which
+    tells nobody anything.
     """
 
     id: int
@@ -150,7 +152,7 @@ def records(rows: Rows, where: str = "r.id > 0", values: Iterable[object] = ()) 
         if row["digest"] != digest_of(before, *columns):
             raise broken(rows, columns[0])
         record = _record(rows, columns, row["digest"], row["fingerprint"])
-        if record.kind is Kind.DEBIT and record.facts["seal"] != seal(row["fingerprint"], row["salt"]):
+        if record.kind in (Kind.DEBIT, Kind.CLOSE) and record.facts["seal"] != seal(row["fingerprint"], row["salt"]):
             raise broken(rows, record.id)
         yield record
 

@@ -10,7 +10,8 @@ from fractions import Fraction
 from pathlib import Path
 
 from daskrado.errors import BudgetError, LedgerError
-from daskrado.ledger.balances import Budget, price_of
+from daskrado.lake.blocks import EACH
+from daskrado.ledger.balances import Budget, budget_name, price_of
 from daskrado.ledger.config import LedgerConfig, default_ledger
 from daskrado.ledger.entries import following_limits
 from daskrado.ledger.ledger import Ledger
@@ -38,13 +39,14 @@ def own_ledger(*, create: bool) -> Ledger:
 
 
 def set_first_limit(
-    ledger: Ledger, config: LedgerConfig, dataset: str, relation: Relation | Whose
+    ledger: Ledger, config: LedgerConfig, dataset: str, relation: Relation | Whose, block: str = ""
 ) -> tuple[str, ...]:
     """Set the pipeline's first limit on a data set that has none, with what follows from it, and say so."""
     first = config.first_limit
-    if first is None or not ledger.set_first_limit(dataset, relation, first.epsilon, first.delta):
+    if first is None or not ledger.set_first_limit(dataset, relation, first.epsilon, first.delta, block=block):
         return ()
-    return (f"first limit of {dataset!r}: {amount(first.epsilon, first.delta)} under {relation}, and what follows",)
+    of = f"each block of {dataset!r}" if block else repr(dataset)
+    return (f"first limit of {of}: {amount(first.epsilon, first.delta)} under {relation}, and what follows",)
 
 
 def least_limit(event: Event, epsilon: Amount, delta: Amount) -> Fraction:
@@ -70,7 +72,11 @@ def planned_prices(
     if first is None:
         return [], "none set yet: the owner sets one with `daskrado ledger limit`"
     limits = following_limits(debits[0].for_limit, filter_for(first.epsilon, first.delta))
-    budgets = [Budget("", 0, Balance(dataset, kind, "", rule, Cost(), 0)) for kind, rule in limits]
+    block = EACH if debits[0].blocks else ""
+    budgets = [
+        Budget(budget_name(dataset, kind, block), 0, Balance(dataset, kind, block, rule, Cost(), 0))
+        for kind, rule in limits
+    ]
     return price_of(budgets, debits), f"none set yet; this run would set {amount(first.epsilon, first.delta)}"
 
 

@@ -96,6 +96,7 @@ def _entry(rows: Rows, first: Record, *later: Record) -> LedgerEntry:
         fingerprint=first.fingerprint,
         state=_SETTLED[settled[-1].kind] if settled else State.RESERVED,
         draws=sum(record.kind is Kind.DRAW for record in later),
+        table=first.facts.get("table"),
         published=published,
         reserved_at=first.at,
         settled_at=settled[-1].at if settled else None,

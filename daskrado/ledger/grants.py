@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from daskrado.errors import DataError, LedgerError
+from daskrado.lake.blocks import EACH, Reading
 from daskrado.lake.scan import Lake
 from daskrado.ledger.charging import set_first_limit
 from daskrado.ledger.config import LedgerConfig
@@ -35,6 +36,7 @@ class Grants:
         self.notes: tuple[str, ...] = (RESUMED,) if resumed else ()
         self._ledger = ledger
         self._again = again
+        self.reading: Reading | None = None  # what debits are for: version and blocks of the lake
         self._grants: dict[str, Grant] = {}
         self._spent: set[int] = set()  # entries that are known to be spent, which is for ever
 
@@ -46,7 +48,12 @@ class Grants:
 
     def first_limit(self, config: LedgerConfig, dataset: str, relation: Relation | Whose) -> None:
         """Set a pipeline's first limit, where it applies, and note it."""
-        self.notes += set_first_limit(self.ledger, config, dataset, relation)
+        block = EACH if self._blocks else ""
+        self.notes += set_first_limit(self.ledger, config, dataset, relation, block)
+
+    @property
+    def _blocks(self) -> tuple[str, ...]:
+        return () if self.reading is None else tuple(self.reading.blocks)
 
     def reserve(
         self,
@@ -74,7 +81,15 @@ class Grants:
             grant = grant_of(entry, self.ledger)
         else:
             grant = self.ledger.reserve(
-                dataset, protected, event, theorem=theorem, run=self.run, role=role, fingerprint=fingerprint
+                dataset,
+                protected,
+                event,
+                theorem=theorem,
+                run=self.run,
+                role=role,
+                fingerprint=fingerprint,
+                blocks=self._blocks,
+                reading=self.reading,
             )
             if RESUMED in self.notes:
                 self.notes = (*(note for note in self.notes if note != RESUMED), PAID_ANEW.format(role=role))
@@ -97,6 +112,8 @@ class Grants:
             raise LedgerError(f"run {self.run}: its grant is for {found.event}, which is not what its pipeline costs")
         if fingerprint is not None and found.fingerprint not in (None, self.ledger.keyed(fingerprint)):
             raise self._input_changed("the lake")
+        if self.reading is not None and found.blocks != self._blocks:
+            raise self._input_changed("the choice of blocks")
         return found
 
     def entry(self, number: int) -> LedgerEntry | None:
@@ -120,7 +137,8 @@ class Grants:
         self.journal.remember(**{key: digest})
 
     def same_lake(self, address: Any, lake: Lake) -> None:
-        """Refuse to go on with a lake of which a file was added, removed or overwritten."""
+        """Refuse to go on with a lake of which a file was added, removed or overwritten. Debits are for this lake."""
+        self.reading = lake.reading
         self.unchanged("lake", lake.digest, f"{address}: the lake")
 
     def _input_changed(self, what: str) -> DataError:

@@ -47,7 +47,7 @@ class Replay:
         match record.kind:
             case Kind.LIMIT:
                 begun = balances.budget_from(self, record, Cost(), 0)
-                changed = [balances.counted(begun, self._debits(record.dataset))]
+                changed = balances.limited_by(begun, self._budgets(record.dataset), self._debits(record.dataset))
             case Kind.DEBIT:
                 changed = self._debited(record)
             case Kind.VOID:
@@ -61,8 +61,9 @@ class Replay:
     def _debited(self, record: Record) -> list[Budget]:
         assert record.entry is not None
         debit, changed = debit_of(self, record), []
+        known = {b.name: b for b in balances.with_begun(self._budgets(record.dataset), debit.blocks)}
         for name, told in record.facts["costs"].items():
-            budget, cost = self.budgets[name], balances.cost_from_json(told)
+            budget, cost = known[name], balances.cost_from_json(told)
             if not budget.balance.rule.fits(budget.balance.total, cost):
                 raise self._wrong(record, "was charged above its limit")
             changed.append(budget.plus(cost))
@@ -72,8 +73,7 @@ class Replay:
     def _voided(self, record: Record) -> list[Budget]:
         assert record.entry is not None
         own, _ = self.charged.pop(record.entry)
-        budgets = [budget for budget in self.budgets.values() if budget.balance.dataset == own.dataset]
-        return balances.without(own, budgets, lambda: self._debits(own.dataset))
+        return balances.without(own, self._budgets(own.dataset), lambda: self._debits(own.dataset))
 
     def _settled(self, record: Record) -> None:
         """Entries go from debit to spend to publish, or from debit to void; a draw has a name of its own."""
@@ -93,6 +93,9 @@ class Replay:
             self.draws.add(drawn)
         else:
             self.states[record.entry] = record.kind
+
+    def _budgets(self, dataset: str) -> list[Budget]:
+        return [budget for budget in self.budgets.values() if budget.balance.dataset == dataset]
 
     def _debits(self, dataset: str) -> list[Debit]:
         return [debit for record, debit in self.charged.values() if record.dataset == dataset]

@@ -10,8 +10,10 @@ from types import TracebackType
 from typing import Any
 
 from daskrado.errors import BudgetError, LedgerError, UsageError
+from daskrado.lake.blocks import EACH, Reading
 from daskrado.ledger import balances, chain, checked
 from daskrado.ledger.balances import Budget
+from daskrado.ledger.blocks import check_rows, close, known_elsewhere
 from daskrado.ledger.chain import Kind
 from daskrado.ledger.config import SERVERS, this_user
 from daskrado.ledger.entries import following_limits, whose
@@ -40,7 +42,19 @@ from daskrado.privacy.filter import Cost, filter_for
 from daskrado.privacy.groups import Whose, steps
 from daskrado.privacy.relations import Relation
 
-__all__ = ["Balance", "Grant", "Ledger", "LedgerEntry", "LedgerRow", "Limit", "Mark", "Marked", "Remaining", "State"]
+__all__ = [
+    "EACH",
+    "Balance",
+    "Grant",
+    "Ledger",
+    "LedgerEntry",
+    "LedgerRow",
+    "Limit",
+    "Mark",
+    "Marked",
+    "Remaining",
+    "State",
+]
 
 _log = logging.getLogger(__name__)
 _SETTLED = {State.SPENT: Kind.SPEND, State.VOID: Kind.VOID, State.PUBLISHED: Kind.PUBLISH}
@@ -97,8 +111,10 @@ class Ledger(LedgerViews):
         With ``follows``, and without a relation (then for rows that are added or removed), also what follows from it
         under all other relations. Earlier limits stay on record; the latest for the same people or rows counts, and
         what was charged before counts against it. A limit for patients (a ``Whose`` with their column) stands beside
-        one for rows: every charge has to fit both, and charges for rows count as group events for patients.
+        one for rows: every charge has to fit both, and charges for rows count as group events for patients. ``block``
+        is one block of the lake, or ``EACH`` for a budget of this size for each of them, also those to come.
         """
+        check_rows(relation, block)
         name, rule = dataset_name(dataset), filter_for(epsilon, delta)
         if relation is None:
             relation, follows = Relation.ADD_REMOVE, True
@@ -108,17 +124,26 @@ class Ledger(LedgerViews):
                 balances.limited(rows, name, kind, each, who=self.who, block=block)
         return Limit(rule.epsilon, rule.delta)
 
-    def set_first_limit(self, dataset: str, relation: Relation | str | Whose, epsilon: Amount, delta: Amount) -> bool:
+    def set_first_limit(
+        self,
+        dataset: str,
+        relation: Relation | str | Whose,
+        epsilon: Amount,
+        delta: Amount,
+        *,
+        block: str = "",
+    ) -> bool:
         """Set a limit under ``relation``, and what follows under all others, if ``dataset`` has none; whether it did.
 
         One transaction: a limit that the owner sets at the same moment is never replaced.
         """
+        check_rows(relation, block)
         name, limits = dataset_name(dataset), following_limits(relation, filter_for(epsilon, delta))
         with self.store.transaction() as rows:
             if balances.budgets_of(rows, name):
                 return False
             for kind, rule in limits:
-                balances.limited(rows, name, kind, rule, who=self.who)
+                balances.limited(rows, name, kind, rule, who=self.who, block=block)
         return True
 
     # Debits
@@ -134,12 +159,15 @@ class Ledger(LedgerViews):
         role: str = "",
         fingerprint: str | None = None,
         blocks: Sequence[str] = (),
+        reading: Reading | None = None,
     ) -> Grant:
         """Debit ``event`` before any row is read, or refuse with a BudgetError and debit nothing.
 
         The debit is charged from now on, whatever happens to this process, until ``void`` gives it back.
         ``fingerprint`` identifies the data: the same data under a second name would have a second budget, so
         that is refused. ``role`` is what the run needs it for: whoever resumes the run finds the debit by it.
+        Each of the ``blocks`` that are read pays in full, in this one transaction, and is closed by it: ``reading``
+        says what it holds, and what holds something else later is refused.
 
         *Reference*: the rule of each limit, :mod:`daskrado.privacy.filter`, which is valid for whoever chooses the
         next event after seeing earlier answers.
@@ -151,8 +179,10 @@ class Ledger(LedgerViews):
             charged = self._affordable(rows, name, debit)
             if fingerprint is not None:
                 self._remember(rows, name, fingerprint)
-            entry = _next_entry(rows)
-            record = balances.write_debit(rows, debit, fingerprint, charged, self.who, name, run, entry)
+            if reading is not None:
+                close(rows, name, reading, [budget for budget, _ in charged], self.who, run)
+            entry, table = _next_entry(rows), None if reading is None else reading.table
+            record = balances.write_debit(rows, debit, fingerprint, charged, self.who, name, run, entry, table=table)
         _log.info(
             "entry %d of %s: reserved %s for %r under %s, run %s", entry, self.address, event, name, debit.whose, run
         )
@@ -213,7 +243,8 @@ class Ledger(LedgerViews):
 
     def _affordable(self, rows: Rows, name: str, debit: Debit) -> list[tuple[Budget, Cost]]:
         """The budgets that a debit counts against, each with its cost, if all of them have room for it."""
-        charged, known = [], balances.budgets_of(rows, name)
+        known = balances.with_begun(balances.budgets_of(rows, name, debit.blocks), debit.blocks)
+        charged = []
         for budget in known:
             try:
                 cost = budget.cost(debit)
@@ -254,7 +285,7 @@ class Ledger(LedgerViews):
     def _freed(self, rows: Rows, grant: Grant) -> list[Budget]:
         (debit,) = chain.records(rows, "r.entry = ? AND r.kind = ?", (grant.entry, str(Kind.DEBIT)))
         others = partial(balances.charged_debits, rows, grant.dataset, but=grant.entry)
-        return balances.without(debit, balances.budgets_of(rows, grant.dataset), others)
+        return balances.without(debit, balances.budgets_of(rows, grant.dataset, debit.facts["blocks"]), others)
 
     def _append(self, rows: Rows, kind: Kind, grant: Grant, body: dict[str, Any], name: str = "") -> chain.Record:
         own = grant.dataset, grant.run, grant.entry, name
@@ -266,14 +297,7 @@ class Ledger(LedgerViews):
         )
 
     def _remember(self, rows: Rows, dataset: str, fingerprint: str) -> None:
-        hidden = checked.keyed(rows, fingerprint)
-        for row in rows.execute("SELECT dataset FROM lakes WHERE fingerprint = ?", (hidden,)):
-            if row["dataset"] != dataset:
-                raise BudgetError(
-                    f"this data is already in the ledger {self.address} as {row['dataset']!r}; a second name, "
-                    f"{dataset!r}, would give it a second budget; nothing was debited; use the name "
-                    f"{row['dataset']!r}"
-                )
+        known_elsewhere(rows, dataset, checked.keyed(rows, fingerprint), "this data")
 
 
 def store_of(

@@ -130,6 +130,7 @@ class LedgerEntry:
     fingerprint: str | None
     state: State
     draws: int
+    table: dict[str, Any] | None
     published: str | None
     reserved_at: str
     settled_at: str | None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from fractions import Fraction
 from itertools import groupby
 
+from daskrado.lake.blocks import EACH
 from daskrado.ledger.journal import unfinished
 from daskrado.ledger.ledger import Ledger
 from daskrado.ledger.records import Balance, LedgerEntry, LedgerRow
@@ -15,16 +17,17 @@ from daskrado.privacy.groups import Whose, steps
 from daskrado.privacy.relations import Relation
 
 LATEST = 10  # debits of a data set that are listed
+_BAR = 20  # characters of a full bar
 
 
-def ledger_lines(ledger: Ledger, *, totals: bool = False) -> Iterator[str]:
+def ledger_lines(ledger: Ledger, dataset: str | None = None, *, totals: bool = False) -> Iterator[str]:
     """What is spent and left of each budget, who spent it, and what one person can have lost in all."""
-    rows = ledger.summary()
+    rows = [row for row in ledger.summary() if dataset in (None, row.balance.dataset)]
     yield f"{ledger.address}"
     if not rows:
         yield "no limit set and nothing spent"
-    for dataset, known in groupby(rows, key=lambda row: row.balance.dataset):
-        yield from _dataset_lines(ledger, dataset, list(known), totals=totals)
+    for name, known in groupby(rows, key=lambda row: row.balance.dataset):
+        yield from _dataset_lines(ledger, name, list(known), totals=totals)
     for run, what in unfinished(ledger):
         yield f"run {run} is {what}"
 
@@ -32,12 +35,21 @@ def ledger_lines(ledger: Ledger, *, totals: bool = False) -> Iterator[str]:
 def _dataset_lines(ledger: Ledger, dataset: str, rows: list[LedgerRow], *, totals: bool) -> Iterator[str]:
     counts = ", ".join(f"{count} {state}" for state, count in rows[0].counts.items() if count)
     yield f"{dataset}: {counts or 'no entry'}"
+    named = [row.balance for row in rows if row.balance.block not in ("", EACH)]
     for row in rows:
+        if row.balance.block not in ("", EACH):
+            continue
         yield f"  {balance_line(row.balance)}"
         if totals and not row.balance.block:
             total = ledger.spent(dataset, row.balance.whose)
             fixed = f"{amount(round(float(total.epsilon), 6), total.delta)} ({total.method})"
             yield f"    if all of it had been planned beforehand: {fixed}"
+    if named:
+        count, fullest = len({balance.block for balance in named}), max(named, key=_spent)
+        yield (
+            f"  {count} block{'' if count == 1 else 's'} with a budget, the fullest {fullest.block}: "
+            f"{percent(_spent(fullest))} spent; each with: daskrado ledger show {dataset} --blocks"
+        )
     history = ledger.history(dataset, LATEST)
     known = sorted((row.balance for row in rows), key=lambda balance: balance.whose.column or "")
     relations = ledger.relations(dataset)
@@ -47,12 +59,33 @@ def _dataset_lines(ledger: Ledger, dataset: str, rows: list[LedgerRow], *, total
     yield from (f"  {history_line(entry, share)}" for entry, share in history)
 
 
+def block_lines(ledger: Ledger, dataset: str) -> Iterator[str]:
+    """A line for each block: what is spent of the budget that has least left, by how many runs."""
+    blocks = ledger.block_balances(dataset)
+    yield f"{ledger.address}"
+    if not blocks:
+        yield f"no block of {dataset} was charged, or has a limit of its own"
+    for block, own in blocks.items():
+        fullest = max(own, key=_spent)
+        spent, runs = _spent(fullest), max(balance.entries for balance in own)
+        bar = "#" * min(_BAR, math.floor(_BAR * spent))
+        left = percent(max(1 - spent, Fraction(0)))
+        yield (
+            f"  {block:<12} [{bar:<{_BAR}}] {percent(spent)} spent, {left} left, "
+            f"{runs} run{'' if runs == 1 else 's'}, under {fullest.relation}"
+        )
+
+
+def _spent(balance: Balance) -> Fraction:
+    return balance.rule.share(balance.total)
+
+
 def balance_line(balance: Balance) -> str:
     """A budget: what is spent, what is left, and of which counters."""
     shares = balance.rule.shares(balance.total)
     spent, words = max(shares.values()), {"loss": "loss", "delta": "deltas", "draws": "Gaussian releases"}
     counters = ", ".join(f"{words[name]} {percent(share)}" for name, share in shares.items())
-    block = f", block {balance.block}" if balance.block else ""
+    block = ", each block" if balance.block == EACH else f", block {balance.block}" if balance.block else ""
     detail = f" ({counters})" if len(shares) > 1 else ""
     left = percent(max(1 - spent, Fraction(0)))
     return f"{budget_name(balance)} under {balance.whose}{block}: {percent(spent)} spent, {left} left{detail}"
@@ -67,10 +100,12 @@ def history_line(entry: LedgerEntry, share: Fraction | None) -> str:
 def _in_all(balances: list[Balance], relations: Counter[Relation]) -> str:
     """What one row, or one person, can have lost over all relations: by the widest limit, and beside it."""
     whole = [balance for balance in balances if not balance.block]
+    named = [balance for balance in balances if balance.block not in ("", EACH)]
     order = (Relation.REPLACE_ONE, Relation.ADD_REMOVE, Relation.LABEL_FLIP, Relation.FEATURE_FLIP)
-    widest = min(whole or balances, key=lambda balance: order.index(balance.relation))
+    widest = min(whole or named or balances, key=lambda balance: (order.index(balance.relation), -_spent(balance)))
     spent = percent(widest.rule.share(widest.total))
-    text = f"{widest.whose.unit} has lost at most {spent} of {budget_name(widest)} under {widest.relation}"
+    of = f" of block {widest.block}" if widest in named else ""
+    text = f"{widest.whose.unit}{of} has lost at most {spent} of {budget_name(widest)} under {widest.relation}"
     beside = {kind: number for kind, number in relations.items() if steps(_row(kind), _row(widest.relation)) is None}
     if beside:
         told = ", ".join(f"{number} under {kind}" for kind, number in sorted(beside.items()))

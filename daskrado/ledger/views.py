@@ -11,6 +11,7 @@ from typing import Any
 
 from daskrado.errors import LedgerError, UsageError
 from daskrado.ledger import balances, chain, checked
+from daskrado.ledger.blocks import BlockViews
 from daskrado.ledger.chain import Head, Kind
 from daskrado.ledger.entries import entries_from, whose
 from daskrado.ledger.records import (
@@ -35,7 +36,7 @@ from daskrado.privacy.relations import Relation
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 
-class LedgerViews:
+class LedgerViews(BlockViews):
     """The reading half of :class:`daskrado.ledger.ledger.Ledger`."""
 
     def __init__(self, store: Store, who: str) -> None:

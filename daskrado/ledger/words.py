@@ -76,6 +76,7 @@ class Price:
             "dataset": self.balance.dataset,
             "relation": str(self.balance.relation),
             "unit": self.balance.whose.named,
+            **({"block": self.balance.block} if self.balance.block else {}),
             "limit_epsilon": float(limit.epsilon),
             "limit_delta": float(limit.delta),
             "share": float(self.share),
@@ -94,14 +95,18 @@ def run_line(what: str, prices: Sequence[Price]) -> str:
     price, least = dearest(prices), min(prices, key=lambda price: price.left)
     more = min(price.more for price in prices)
     runs = f"{more:,} more run{'' if more == 1 else 's'} like this" if more else "no more run like this"
+    blocks = {price.balance.block for price in prices} - {""}
+    of = f"each of {len(blocks)} blocks of " if price.balance.block else ""
+    fullest = f" in block {least.balance.block}" if least.balance.block else ""
     return (
-        f"this run: {what} = {percent(price.share)} of the budget of {budget_name(price.balance)}"
-        f"{_under(price, prices)}; {percent(max(least.left, Fraction(0)))} left, {runs}"
+        f"this run: {what} = {percent(price.share)} of the budget of {of}{budget_name(price.balance)}"
+        f"{_under(price, prices)}; {percent(max(least.left, Fraction(0)))} left{fullest}, {runs}"
     )
 
 
 def _under(price: Price, prices: Sequence[Price]) -> str:
-    return f" under {_spoken(price.balance)}" if len(prices) > 1 else ""
+    several = len({_spoken(price.balance) for price in prices}) > 1
+    return f" under {_spoken(price.balance)}" if several else ""
 
 
 def _spoken(balance: Balance) -> str:
@@ -113,9 +118,10 @@ def no_limit(dataset: str, whose: Whose, blocks: Sequence[str] = ("",)) -> str:
     """Why a data set's budgets do not cover a debit at all; ``blocks`` are those without a budget."""
     named = f" for {_counted_blocks(blocks)}" if any(blocks) else ""
     people = f" --column {whose.column} --unit {whose.unit!r}" if whose.column else ""
+    each = " --per-block" if named and not people else ""
     return (
         f"data set {dataset!r} has no limit under {whose.relation}{named}; nothing was debited; its owner sets one "
-        f"for all relations with: daskrado ledger limit {dataset} --epsilon E --delta D{people}"
+        f"for all relations with: daskrado ledger limit {dataset}{each} --epsilon E --delta D{people}"
     )
 
 
@@ -142,9 +148,10 @@ def refusal(balance: Balance, cost: Cost, *, often: int = 1, several: bool = Fal
     fitting = rule.largest_epsilon(total, delta, often)
     kind = "pure " if delta == 0 and balance.limit.delta else ""
     would = f": {kind}{amount(fitting, delta)} would fit" if fitting > 0 and name != "draws" else ""
+    block = f"block {balance.block} of " if balance.block else ""
     plain = balance.relation is Relation.ADD_REMOVE and not (several or balance.whose.column)
     under = "" if plain else f" under {_spoken(balance)}"
     return (
-        f"the budget of {budget_name(balance)}{under} does not cover this: asked for {percent(asked[name])}"
+        f"the budget of {block}{budget_name(balance)}{under} does not cover this: asked for {percent(asked[name])}"
         f"{counter}, {percent(max(1 - left[name], Fraction(0)))} is left{would}; nothing was debited"
     )

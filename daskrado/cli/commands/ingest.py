@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Literal
 
-from daskrado.cli.commands.shared import progress_bar
-from daskrado.cli.commands.signature import Lines, OnCluster, command
+from daskrado.cli.commands.shared import open_ledger, progress_bar
+from daskrado.cli.commands.signature import LedgerPath, Lines, OnCluster, command
+from daskrado.errors import NoLedgerError
 
 
 @command()
@@ -31,11 +34,13 @@ def ingest(
     file_rows: Annotated[int | None, "Rows in a file; by default 8 row groups."] = None,
     append: Annotated[bool, "Add the rows to the lake, at once or not at all; new columns are null before."] = False,
     cluster: OnCluster,
+    ledger: LedgerPath = None,
     overwrite: Annotated[bool, "Replace the lake if it exists."] = False,
 ) -> Lines:
     """Turn CSV (plain, .gz, .bz2, .zst or in a .zip) and ARFF files into one Parquet lake with typed columns.
 
-    The lake appears whole or not at all, with a manifest (_manifest.json) in it.
+    The lake appears whole or not at all, with a manifest (_manifest.json) in it. Rows for a block that the ledger has
+    charged are refused by --append.
     """
     from daskrado.cluster import ClusterConfig, connect
     from daskrado.lake.files import shown
@@ -62,6 +67,7 @@ def ingest(
             layout=layout,
             overwrite=overwrite,
             append=append,
+            closed=partial(_closed, ledger) if append else None,
             client=client,
             progress=progress,
         )
@@ -71,3 +77,14 @@ def ingest(
         f"read as {manifest['read_as']}",
         f"{shown(out)}: {manifest['rows']:,} rows in {len(manifest['files'])} files; {columns}{more}",
     )
+
+
+def _closed(ledger: str | None, lake: str, column: str) -> Mapping[str, str]:
+    """The blocks of a lake that the ledger has closed; none where there is no ledger."""
+    try:
+        with open_ledger(ledger, create=False) as opened:
+            return opened.closed_blocks(lake, column)
+    except NoLedgerError:
+        if ledger is not None:
+            raise
+        return {}

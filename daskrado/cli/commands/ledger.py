@@ -22,16 +22,24 @@ ledger = click.Group("ledger", help="Budgets: limits set by owners, what was spe
 
 @command(ledger)
 def show(
+    dataset: str | None = None,
     *,
+    blocks: Annotated[bool, "A line for each block of DATASET."] = False,
     ledger: LedgerPath = None,
     totals: Annotated[bool, "What all entries would cost together, had they been planned beforehand."] = False,
     as_json: Annotated[bool, "--json", "Every entry, as JSON."] = False,
 ) -> Lines:
-    """Show limits, what is spent and left of each, who spent it and when."""
-    from daskrado.ledger.show import ledger_lines
+    """Show limits, what is spent and left of each, who spent it and when, of DATASET or of all."""
+    from daskrado.ledger.show import block_lines, ledger_lines
 
+    if blocks and (dataset is None or as_json or totals):
+        raise click.UsageError("--blocks lists the blocks of one data set: give DATASET, without --json or --totals")
     with open_ledger(ledger, create=False) as opened:
-        return json.dumps(opened.to_json(), indent=2) if as_json else [*ledger_lines(opened, totals=totals)]
+        if as_json:
+            return json.dumps(opened.to_json(), indent=2)
+        if blocks and dataset is not None:
+            return [*block_lines(opened, dataset)]
+        return [*ledger_lines(opened, dataset, totals=totals)]
 
 
 @command(ledger)
@@ -46,6 +54,7 @@ def limit(
     column: Annotated[str | None, "The id column of the people whom the limit is for, in place of rows."] = None,
     unit: Annotated[str | None, "What one of them is called."] = None,
     owns: Annotated[int | None, "The most rows that one of them has: your word, which nothing checks."] = None,
+    per_block: Annotated[bool, "A budget of this size for each block of the lake, also those to come."] = False,
     ledger: LedgerPath = None,
 ) -> Lines:
     """Set the limit of a data set, its owner's decision: without --relation, with what follows under all of them.
@@ -53,12 +62,20 @@ def limit(
     What was charged before counts against it. A limit for people (--column) stands beside one for rows: every
     charge has to fit both. It counts a charge for rows as a group of --owns rows, and refuses it without that.
     """
+    from daskrado.lake.blocks import EACH
     from daskrado.ledger.entries import people
     from daskrado.ledger.show import balance_line
 
     with open_ledger(ledger, create=True) as opened:
-        opened.set_limit(dataset, people(relation, column, unit, owns), epsilon, delta, follows=relation is None)
-        known = [balance for balance in opened.balances(dataset) if relation in (None, str(balance.relation))]
+        block = EACH if per_block else ""
+        opened.set_limit(
+            dataset, people(relation, column, unit, owns), epsilon, delta, block=block, follows=relation is None
+        )
+        known = [
+            balance
+            for balance in opened.balances(dataset)
+            if relation in (None, str(balance.relation)) and balance.block == block
+        ]
         return [f"{opened.address}: {balance_line(balance)}" for balance in known]
 
 
