@@ -6,7 +6,7 @@ it never depends on rows. Rows without a block count as nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
@@ -16,9 +16,6 @@ from pydantic import AliasChoices, Field, field_validator, model_validator
 from daskrado.errors import DataError, UsageError
 from daskrado.lake.files import LakeFile, find_files
 from daskrado.table.yaml_file import Frozen
-
-EACH = "*"
-"""In the place of a block's name: each of them."""
 
 
 @dataclass(frozen=True)
@@ -37,18 +34,6 @@ class PartOfLake:
         if gone:
             raise DataError(f"the lake has no block {self.column}={min(gone)} any more; restore it")
         return found
-
-
-@dataclass(frozen=True)
-class Reading:
-    """What a ledger notes of the rows that it is charged for: the table's version, and what each block holds.
-
-    ``blocks`` has a fingerprint for each block. It is a fact about private rows, and stays in the ledger.
-    """
-
-    table: Mapping[str, Any] | None = None
-    column: str = ""
-    blocks: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 class Blocks(Frozen):

@@ -14,7 +14,8 @@ from typing import Any
 import pyarrow as pa
 
 from daskrado.errors import DataError, UsageError
-from daskrado.lake.blocks import PartOfLake, Reading, grouped
+from daskrado.lake.block_facts import Reading
+from daskrado.lake.blocks import PartOfLake, grouped
 from daskrado.lake.files import LakeFile, find_files, first_line
 from daskrado.lake.fingerprint import ColumnFacts, fingerprint
 from daskrado.lake.folder_values import folder_readers

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from daskrado.errors import BudgetError, DaskradoError, LedgerError
-from daskrado.lake.blocks import EACH
+from daskrado.lake.block_facts import EACH
 from daskrado.ledger import chain
 from daskrado.ledger.chain import Kind, Record, canonical
 from daskrado.ledger.checked import keyed

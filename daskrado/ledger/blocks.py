@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Iterable, Sequence
 
 from daskrado.errors import BudgetError, DataError, UsageError
-from daskrado.lake.blocks import EACH, Reading
+from daskrado.lake.block_facts import EACH, Reading
 from daskrado.ledger import balances, chain
 from daskrado.ledger.balances import Budget
 from daskrado.ledger.chain import Kind, Record

@@ -10,7 +10,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from daskrado.errors import BudgetError, LedgerError
-from daskrado.lake.blocks import EACH
+from daskrado.lake.block_facts import EACH
 from daskrado.ledger.balances import Budget, budget_name, price_of
 from daskrado.ledger.config import LedgerConfig, default_ledger
 from daskrado.ledger.entries import following_limits

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from daskrado.errors import DataError, LedgerError
-from daskrado.lake.blocks import EACH, Reading
+from daskrado.lake.block_facts import EACH, Reading
 from daskrado.lake.scan import Lake
 from daskrado.ledger.charging import set_first_limit
 from daskrado.ledger.config import LedgerConfig

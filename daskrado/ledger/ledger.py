@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from daskrado.errors import BudgetError, LedgerError, UsageError
-from daskrado.lake.blocks import EACH, Reading
+from daskrado.lake.block_facts import EACH, Reading
 from daskrado.ledger import balances, chain, checked
 from daskrado.ledger.balances import Budget
 from daskrado.ledger.blocks import check_rows, close, known_elsewhere

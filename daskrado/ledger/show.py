@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from itertools import groupby
 
-from daskrado.lake.blocks import EACH
+from daskrado.lake.block_facts import EACH
 from daskrado.ledger.journal import unfinished
 from daskrado.ledger.ledger import Ledger
 from daskrado.ledger.records import Balance, LedgerEntry, LedgerRow

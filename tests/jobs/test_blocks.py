@@ -207,7 +207,7 @@ def test_a_block_stays_closed_and_known_as_the_lake_grows_and_is_compacted(lake:
 
 
 def test_a_block_whose_runs_were_all_void_is_open_again(ledger: Ledger) -> None:
-    from daskrado.lake.blocks import Reading
+    from daskrado.lake.block_facts import Reading
 
     first, other = (Reading({"table": "t"}, "day", {"monday": mark}) for mark in ("one", "two"))
     known: dict[str, Any] = {"theorem": "t", "run": "1", "blocks": ("monday",)}

@@ -62,7 +62,7 @@ def limit(
     What was charged before counts against it. A limit for people (--column) stands beside one for rows: every
     charge has to fit both. It counts a charge for rows as a group of --owns rows, and refuses it without that.
     """
-    from daskrado.lake.blocks import EACH
+    from daskrado.lake.block_facts import EACH
     from daskrado.ledger.entries import people
     from daskrado.ledger.show import balance_line
 
