@@ -65,8 +65,8 @@ def until(what: Callable[[], Any], seconds: float, message: str) -> Any:
         time.sleep(0.05)
 
 
-def wait_until_clean(client: Client, seconds: float = 60) -> None:
-    """Nothing of any job is left; it takes a second or two, unless the machine is very busy."""
+def wait_until_clean(client: Client, seconds: float = 600) -> None:
+    """Nothing of any job is left; it takes a fraction of a second, unless the machine is very busy."""
     end = time.monotonic() + seconds
     while found := left_behind(client):
         assert time.monotonic() < end, found
@@ -74,7 +74,7 @@ def wait_until_clean(client: Client, seconds: float = 60) -> None:
 
 
 def left_behind(client: Client) -> list[str]:
-    """Whatever of daskrado's jobs is on the scheduler or on a worker: tasks, data, plugins, promises, objects."""
+    """What daskrado's jobs have on the scheduler or on a worker: tasks, data, plugins, promises, objects, files."""
     on_workers = client.run(_worker_look(), PRIVATE)
     on_scheduler = client.run_on_scheduler(_scheduler_look())
     return [*on_scheduler, *(f"{worker}: {found}" for worker, many in on_workers.items() for found in many)]
@@ -86,13 +86,18 @@ def left_behind(client: Client) -> list[str]:
 def _worker_look() -> Any:
     def look(private: tuple[str, ...], dask_worker: Any) -> list[str]:
         import gc
+        import os
+        from pathlib import Path
 
         gc.collect()
+        maps, own = Path("/proc/self/maps"), os.path.realpath(dask_worker.local_directory)
         ours = ("daskrado", "Secret")
         return [
             *(f"data {key}" for key in list(dask_worker.data) if any(word in str(key) for word in ours)),
             *(f"task {key}" for key in list(dask_worker.state.tasks) if any(word in str(key) for word in ours)),
             *(f"plugin {name}" for name in dask_worker.plugins if "daskrado" in name),
+            *(f"file {path.name}" for path in Path(own).rglob("daskrado*")),
+            *("scratch file" for line in maps.read_text().splitlines() if own in line),
             *(
                 f"object {type(found).__name__}"
                 for found in gc.get_objects()

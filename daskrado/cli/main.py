@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from importlib import import_module
 from typing import Any
 
@@ -14,6 +15,7 @@ from daskrado import __version__
 from daskrado.errors import DaskradoError, LedgerError
 
 INTERRUPTED, TERMINATED = 130, 143  # 128 and the number of the signal
+SEND_AGAIN = 0.05  # seconds: a destructor has ended by then
 
 COMMANDS = {
     "lake": ("lakes:lake", "Lakes: make a synthetic clinic."),
@@ -91,9 +93,21 @@ def _on_sigterm(number: int, frame: Any) -> None:
     raise Terminated
 
 
+def _send_again(swallowed: Any) -> None:
+    """A signal that arrived inside a destructor: Python drops what destructors raise, so the signal is sent again."""
+    number = {Terminated: signal.SIGTERM, KeyboardInterrupt: signal.SIGINT}.get(swallowed.exc_type)
+    if number is None:
+        sys.__unraisablehook__(swallowed)
+        return
+    if number == signal.SIGTERM:
+        signal.signal(number, _on_sigterm)
+    threading.Timer(SEND_AGAIN, os.kill, [os.getpid(), number]).start()
+
+
 def main() -> None:
     """Run the command line: one clear line for an error, 2 for usage, 1 for data, 130 for Ctrl-C, 143 for SIGTERM."""
     signal.signal(signal.SIGTERM, _on_sigterm)
+    sys.unraisablehook = _send_again
     debug = "--debug" in sys.argv[1:]
     words = [word for word in sys.argv[1:] if word != "--debug"]
     # One BLAS thread, as in Dask's workers: small products gain nothing from more, and more would fight for cores.

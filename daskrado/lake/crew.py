@@ -38,7 +38,11 @@ Names = Callable[[str], str]  # of tasks, by what they do
 
 @dataclass(frozen=True, repr=False)
 class Secret:
-    """What may never pass through a scheduler: a signature key, or a sum whose parameters depend on rows."""
+    """What may never pass through a scheduler: a signature key, or a sum whose parameters depend on rows.
+
+    It is scattered data, never part of a task: the last tasks that a worker was sent stay in its memory until the
+    scheduler sends it something else, also after their job has ended.
+    """
 
     content: Any
 
@@ -101,8 +105,8 @@ class Crew:
             dask.annotate(**self._label.annotation()),
             Watch(self._client, prefix, partial(_place, self._lake, prefix), self._tries) as watch,
         ):
-            if self._key is None:
-                self._key = self._hand_over(self._keys) if self._keys else Secret(self._keys)
+            if self._key is None and self._keys:
+                self._key = self._hand_over(self._keys)
             pieces = [*self._keep(), *self._read(job)]
             groups = [pieces[i : i + FAN_IN] for i in range(0, len(pieces), FAN_IN)]
             tops = self._few if len(groups) == 1 else self._many
@@ -354,11 +358,11 @@ def read_run(
 
 
 def _task(
-    job: Any, key: Secret, store: RowStore | None, run: Sequence[Any], where: tuple[int, int, int], content: Any
+    job: Any, key: Secret | None, store: RowStore | None, run: Sequence[Any], where: tuple[int, int, int], content: Any
 ) -> Sheaf:
     place, first, leaves = where
-    plain = _plain(job)
-    return gather(plain, read_run(plain, run, key.content, place, first, content, store or RowStore(0)), leaves)
+    plain, keys = _plain(job), Keys() if key is None else key.content
+    return gather(plain, read_run(plain, run, keys, place, first, content, store or RowStore(0)), leaves)
 
 
 def _join(job: Any, group: list[Sheaf]) -> Sheaf:

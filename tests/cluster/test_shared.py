@@ -39,6 +39,7 @@ PATIENT = {"relation": "add_remove", "unit": "one patient"}
 BOTH = {"epsilon": 0.5, "delta": 1e-7}
 KINDS: dict[str, dict[str, Any]] = {
     "iterative": {"kind": "learn", "learner": {"kind": "gradient", "steps": 40}, "rows": 40_000, "budget": BOTH},
+    "long": {"kind": "learn", "learner": {"kind": "gradient", "steps": 500}, "rows": 40_000, "budget": BOTH},
     "rados": {
         "kind": "rados",
         "sets": [{"name": "h", "kind": "hadamard", "count": 16, "protect": PATIENT, "budget": BOTH}],
@@ -100,25 +101,28 @@ def test_jobs_at_once_all_finish_and_leave_nothing(
     wait_until_clean(looker)
 
 
-@pytest.mark.skipif(
-    "DASKRADO_DEATHS" not in os.environ,
-    reason="rows of a killed driver are not gone within a minute in every run; DASKRADO_DEATHS=30 tries it",
-)
 @pytest.mark.parametrize("number", range(DEATHS))
-def test_a_killed_driver_leaves_neither_rows_nor_keys_and_the_next_job_runs(
+def test_a_killed_driver_leaves_neither_rows_nor_keys(
     number: int, ward: Path, tmp_path: Path, shared_cluster: SharedCluster, looker: Any
 ) -> None:
-    driver = started(ward, "iterative", shared_cluster, tmp_path / "out")
-    until(lambda: any("data" in found for found in left_behind(looker)), LONG, "the job never kept a row")
-    threading.Event().wait(random.Random(number).uniform(0, 0.5))
+    """By SIGKILL and SIGTERM; rows in memory and, where another client was promised all of it, in scratch files.
+
+    The next driver is the next job: it gets as far as rows on the workers.
+    """
+    from daskrado.lake.room import give_back, promised
+
+    if in_scratch_files := number % 4 >= 2:
+        promised(looker, "all", 10**12)
+    driver = started(ward, "long", shared_cluster, tmp_path / "out")
+    kept = "scratch file" if in_scratch_files else "data daskrado-rows"
+    until(lambda: any(kept in found for found in left_behind(looker)), LONG, "the job never kept a row")
+    threading.Event().wait(random.Random(number).uniform(0, 0.2))
     driver.send_signal((signal.SIGKILL, signal.SIGTERM)[number % 2])
     driver.communicate(timeout=LONG)
     died = time.monotonic()
+    give_back(looker, "all")
     wait_until_clean(looker)
     print(f"clean after {time.monotonic() - died:.2f} s")
-    following = started(ward, "rados", shared_cluster, tmp_path / "next")
-    assert following.communicate(timeout=LONG)[1] == ""
-    assert following.returncode == 0
 
 
 def test_workers_that_come_and_go_change_no_bit_and_cost_one_charge(
