@@ -358,7 +358,12 @@ def read_run(
 
 
 def _task(
-    job: Any, key: Secret | None, store: RowStore | None, run: Sequence[Any], where: tuple[int, int, int], content: Any
+    job: Any,
+    key: Secret | None,
+    store: RowStore | None,
+    run: Sequence[Any],
+    where: tuple[int, int, int],
+    content: Any,
 ) -> Sheaf:
     place, first, leaves = where
     plain, keys = _plain(job), Keys() if key is None else key.content
