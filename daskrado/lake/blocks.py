@@ -6,7 +6,7 @@ it never depends on rows. Rows without a block count as nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import AliasChoices, Field, field_validator, model_validator
 
 from daskrado.errors import DataError, UsageError
+from daskrado.lake.block_facts import EACH
 from daskrado.lake.files import LakeFile, find_files
 from daskrado.table.yaml_file import Frozen
 
