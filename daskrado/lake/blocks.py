@@ -1,4 +1,4 @@
-"""Blocks of a lake: values of a public column that its folders are named after, of which a job reads some.
+"""Blocks of a lake: values of a public column that its folders, its partitions or a frame have; a job reads some.
 
 A block is one value, such as a day. The names of all blocks are public, and so is the choice of those that are read:
 it never depends on rows. Rows without a block count as nothing.
@@ -107,18 +107,29 @@ class Blocks(Frozen):
 def block_names(source: Any, column: str) -> tuple[str, ...]:
     """The blocks of a lake in their order: numbers by size, everything else as text, so ISO dates by time."""
     if not isinstance(source, str | list | tuple | Mapping) and not hasattr(source, "__fspath__"):
-        raise UsageError(
-            "blocks.column: a frame has no folders, so it has no blocks; write it to a lake, by the column"
-        )
+        from daskrado.lake.frame_blocks import values_of
+
+        return _ordered(values_of(source, column), column)
     files = find_files(source)
     found = {block for file in files if (block := _block(file, column))}
     if not found:
-        folders = sorted({name for file in files for name, _ in file.hive})
+        folders = sorted({name for file in files for name, _ in (*file.hive, *file.parts)})
         have = f"its folders are named after {', '.join(folders)}" if folders else "it has no folders of values"
         raise UsageError(
             f"blocks.column {column!r}: the lake has no folders {column}=VALUE ({have}); "
             f"lay it out with daskrado ingest --by {column}"
         )
+    iceberg = [file for file in files if file.table is not None and file.table.form == "iceberg"]
+    older = [file.path for file in iceberg if column not in dict(file.parts)]
+    if older:
+        raise UsageError(
+            f"blocks.column {column!r}: {older[0]} was written before the table was partitioned by it, so its rows "
+            "would be left out; rewrite the table's files"
+        )
+    return _ordered(found, column)
+
+
+def _ordered(found: Collection[str], column: str) -> tuple[str, ...]:
     if EACH in found:
         raise UsageError(f"blocks.column {column!r}: {EACH!r} stands for each block; rename the folder {column}=%2A")
     return tuple(sorted(found, key=_reader(found)))
@@ -141,7 +152,7 @@ def grouped(files: Iterable[LakeFile], column: str, values: Collection[str]) -> 
 
 def _block(file: LakeFile, column: str) -> str | None:
     """The block of a file; a folder without a value, or with an empty one, is in none."""
-    return dict(file.hive).get(column) or None
+    return dict((*file.hive, *file.parts)).get(column) or None
 
 
 def _reader(names: Collection[str]) -> Callable[[str], Any]:

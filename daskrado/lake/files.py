@@ -37,6 +37,7 @@ class LakeFile:
     hive: tuple[tuple[str, str | None], ...]
     table: TableVersion | None = None  # of which it is a file
     deleted: NDArray[np.int64] | None = None  # positions of rows that the table has deleted
+    parts: tuple[tuple[str, str | None], ...] = ()  # values that the table is partitioned by and the rows hold too
 
 
 def find_files(source: Any) -> list[LakeFile]:
@@ -138,7 +139,15 @@ def _table_files(form: str, address: str, version: int | None) -> list[LakeFile]
     base = _reached(address)[1] if form == "folder" else _common([os.path.dirname(info.path) for info in infos])
     return [
         LakeFile(
-            os.path.relpath(i.path, base), i.path, filesystem, i.size, i.mtime_ns or 0, f.values, found, f.deleted
+            os.path.relpath(i.path, base),
+            i.path,
+            filesystem,
+            i.size,
+            i.mtime_ns or 0,
+            f.values,
+            found,
+            f.deleted,
+            f.parts,
         )
         for i, f in zip(infos, files, strict=True)
     ]

@@ -12,7 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskrado.errors import DataError, UsageError
+from daskrado.lake.block_facts import Reading
+from daskrado.lake.blocks import PartOfLake
 from daskrado.lake.fingerprint import ColumnFacts, fingerprint
+from daskrado.lake.frame_blocks import by_block, in_blocks
 from daskrado.lake.scan import Lake
 from daskrado.table.arrow_arrays import as_table, plain
 from daskrado.table.domain import BooleanColumn, Domain
@@ -41,54 +44,92 @@ class FramePartition:
         yield 0, self.content.select(columns)
 
 
+@dataclass(frozen=True)
+class _Described:
+    """What a footer would say of a table, and of each block in it."""
+
+    rows: int
+    facts: dict[str, ColumnFacts]
+    schema: pa.Schema
+    size: int
+    blocks: dict[str, tuple[int, dict[str, ColumnFacts]]]
+
+
 def open_frame(
     source: Any, domain: Domain, *, label: bool = True, ids: bool = False, strict: bool = False, empty: bool = False
 ) -> Lake:
-    """Check a frame against the Domain and cut it into partitions; see ``scan.open_lake``."""
+    """Check a frame, or some blocks of one, against the Domain and cut it into partitions; see ``scan.open_lake``."""
+    part = source if isinstance(source, PartOfLake) else None
+    source = source if part is None else part.source
+    columns = needed_columns(domain, label=label, ids=ids)
+    parts, described = _cut(source, part, columns, None if strict else domain)
+    rows = sum(part.rows for part in parts)
+    if rows == 0 and not empty:
+        raise DataError("the DataFrame has zero rows")
+    for found in described:
+        for name in columns:
+            if name not in found.schema.names:
+                raise DataError(f"DataFrame: column {name!r} is missing in a partition (it is in the frame's meta)")
+            if (problem := type_problem(domain, name, found.schema.field(name).type)) is not None:
+                raise DataError(f"DataFrame: column {name!r} {problem}")
+            if strict and found.facts[name].nulls and not may_be_null(domain, name):
+                raise DataError(f"DataFrame: column {name!r} holds nulls, and its null policy is error")
+    mark = fingerprint(rows, [found.facts for found in described])
+    size, schema = sum(found.size for found in described), described[0].schema
+    return Lake(tuple(parts), rows, size, mark, schema, reading=_reading(part, described))
+
+
+def _cut(
+    source: Any, part: PartOfLake | None, columns: Sequence[str], domain: Domain | None
+) -> tuple[list[FramePartition], list[_Described]]:
+    """The partitions of a frame, and what each table of it is like."""
     import pandas as pd
 
-    columns = needed_columns(domain, label=label, ids=ids)
-    table, declared = as_table(source), None if strict else domain
+    table = as_table(source)
     if table is not None or isinstance(source, pd.DataFrame):
         _check_columns(source.columns if table is None else pd.Index(table.column_names), columns)
-        table = to_arrow(source, columns, declared) if table is None else table
-        facts = [_facts(table)]
+        table = _chosen(part, to_arrow(source, columns, domain) if table is None else table)
         slices = [table.slice(at, _SLICE_ROWS) for at in range(0, table.num_rows, _SLICE_ROWS)]
-        parts = [FramePartition(f"slice {i}", part, part.num_rows, f"slice-{i}") for i, part in enumerate(slices)]
-        size, schemas = table.nbytes, [table.schema]
-    elif hasattr(source, "to_delayed") and hasattr(source, "npartitions"):
-        import dask
-
-        _check_columns(source.columns, columns)
-        convert = dask.delayed(partial(to_arrow, need=columns, domain=declared))
-        tables = [convert(part) for part in source.to_delayed()]
-        described = dask.compute(*[dask.delayed(_describe)(table) for table in tables])
-        facts = [d[1] for d in described]
-        schemas = [d[2] for d in described]
-        size = sum(d[3] for d in described)
-        token = hashlib.blake2b(str(source.dask.keys()).encode(), digest_size=8).hexdigest()
-        parts = [
-            FramePartition(f"partition {i}", table, d[0], f"{token}-{i}")
-            for i, (table, d) in enumerate(zip(tables, described, strict=True))
-            if d[0]
-        ]
-    else:
+        own = [FramePartition(f"slice {i}", rows, rows.num_rows, f"slice-{i}") for i, rows in enumerate(slices)]
+        return own, [_describe(part, table)]
+    if not (hasattr(source, "to_delayed") and hasattr(source, "npartitions")):
         raise UsageError(
             "a lake is a path, a list of paths, a table of {delta: ...} or {iceberg: ...}, or a frame of pandas, "
             f"Polars, Arrow, DuckDB or Dask, not {type(source).__name__}"
         )
-    rows = sum(part.rows for part in parts)
-    if rows == 0 and not empty:
-        raise DataError("the DataFrame has zero rows")
-    for schema, fact in zip(schemas, facts, strict=True):
-        for name in columns:
-            if name not in schema.names:
-                raise DataError(f"DataFrame: column {name!r} is missing in a partition (it is in the frame's meta)")
-            if (problem := type_problem(domain, name, schema.field(name).type)) is not None:
-                raise DataError(f"DataFrame: column {name!r} {problem}")
-            if strict and fact[name].nulls and not may_be_null(domain, name):
-                raise DataError(f"DataFrame: column {name!r} holds nulls, and its null policy is error")
-    return Lake(tuple(parts), rows, size, fingerprint(rows, facts), schemas[0])
+    import dask
+
+    _check_columns(source.columns, columns)
+    alone = None if part is None else PartOfLake(None, part.column, part.values)  # tasks need no whole frame
+    convert = dask.delayed(partial(_converted, alone, columns, domain))
+    tables = [convert(piece) for piece in source.to_delayed()]
+    described = dask.compute(*[dask.delayed(_describe)(alone, table) for table in tables])
+    token = hashlib.blake2b(f"{source.dask.keys()}{alone}".encode(), digest_size=8).hexdigest()
+    found = [
+        FramePartition(f"partition {i}", table, known.rows, f"{token}-{i}")
+        for i, (table, known) in enumerate(zip(tables, described, strict=True))
+        if known.rows
+    ]
+    return found, list(described)
+
+
+def _converted(part: PartOfLake | None, need: Sequence[str], domain: Domain | None, frame: pd.DataFrame) -> pa.Table:
+    return _chosen(part, to_arrow(frame, need, domain))
+
+
+def _chosen(part: PartOfLake | None, table: pa.Table) -> pa.Table:
+    return table if part is None else in_blocks(table, part.column, part.values)
+
+
+def _reading(part: PartOfLake | None, described: Sequence[_Described]) -> Reading:
+    """A fingerprint of each block, the same as that of the files that it could be written to."""
+    if part is None:
+        return Reading()
+    blocks = {}
+    for value in part.values:
+        own = [found.blocks[value] for found in described]
+        blocks[value] = fingerprint(sum(rows for rows, _ in own), [facts for rows, facts in own if rows])
+    return Reading(column=part.column, blocks=blocks)
 
 
 def to_arrow(frame: pd.DataFrame, need: Sequence[str], domain: Domain | None = None) -> pa.Table:
@@ -141,8 +182,10 @@ def _check_columns(have: Any, need: Sequence[str]) -> None:
         raise DataError(f"DataFrame: column {missing[0]!r} is missing (it has {', '.join(map(str, have[:20]))})")
 
 
-def _describe(table: pa.Table) -> tuple[int, dict[str, ColumnFacts], pa.Schema, int]:
-    return table.num_rows, _facts(table), table.schema, table.nbytes
+def _describe(part: PartOfLake | None, table: pa.Table) -> _Described:
+    own = () if part is None else by_block(table, part.column, part.values)
+    blocks = {value: (rows.num_rows, _facts(rows)) for value, rows in own}
+    return _Described(table.num_rows, _facts(table), table.schema, table.nbytes, blocks)
 
 
 def _facts(table: pa.Table) -> dict[str, ColumnFacts]:

@@ -45,7 +45,7 @@ def iceberg_files(
         tasks = [] if chosen is None else list(scan.plan_files())
         identity, number = str(table.metadata.table_uuid), 0 if chosen is None else int(chosen.snapshot_id)
         columns = tuple(_columns(scan.projection()))
-        files = [_file(task, shown) for task in sorted(tasks, key=lambda task: str(task.file.file_path))]
+        files = [_file(table, task, shown) for task in sorted(tasks, key=lambda task: str(task.file.file_path))]
     except NotInstalledError as error:
         raise UsageError(f"{shown}: {_line(error)}") from error
     except (NoSuchTableError, NoSuchNamespaceError, ValidationError, ValueError, KeyError, OSError) as error:
@@ -89,7 +89,21 @@ def _columns(schema: Any) -> list[TableColumn]:
     return [TableColumn(f.name, types.field(f.name).type, f.name, f.field_id) for f in schema.fields]
 
 
-def _file(task: Any, shown: str) -> TableFile:
+def _parts(table: Any, file: Any) -> tuple[tuple[str, str | None], ...]:
+    """A file's values of the partitions that it was written under: of a column, or of its days, months and the like.
+
+    A partition is called as its column is called now, or, where it is made of one (``visited_day``), by its own name.
+    """
+    schema, found = table.schema(), []
+    for place, part in enumerate(table.specs()[file.spec_id].fields):
+        name = schema.find_column_name(part.source_id)
+        value = None if name is None else file.partition[place]
+        text = None if value is None else part.transform.to_human_string(schema.find_type(part.source_id), value)
+        found.append((name if name and str(part.transform) == "identity" else part.name, text))
+    return tuple(found)
+
+
+def _file(table: Any, task: Any, shown: str) -> TableFile:
     from pyiceberg.manifest import DataFileContent, FileFormat
 
     if task.file.file_format != FileFormat.PARQUET:
@@ -101,7 +115,8 @@ def _file(task: Any, shown: str) -> TableFile:
                 "rewrite its data files, then name the new snapshot"
             )
     deleted = [_positions(delete.file_path, task.file.file_path) for delete in task.delete_files]
-    return TableFile(task.file.file_path, (), np.unique(np.concatenate(deleted)) if deleted else None)
+    gone = np.unique(np.concatenate(deleted)) if deleted else None
+    return TableFile(task.file.file_path, (), gone, _parts(table, task.file))
 
 
 def _positions(delete_file: str, data_file: str) -> Any:

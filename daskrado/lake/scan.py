@@ -98,7 +98,7 @@ def open_lake(
     refused only if ``strict``, which is for runs that protect nobody: else it would be an answer about rows that
     nobody paid for. ``empty`` takes a lake without rows, where their number is secret.
     """
-    if not is_address(source):
+    if not is_address(source.source if isinstance(source, PartOfLake) else source):
         from daskrado.lake.frames import open_frame
 
         return open_frame(source, domain, label=label, ids=ids, strict=strict, empty=empty)

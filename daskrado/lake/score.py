@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from daskrado.errors import DataError, PublishError, UsageError
+from daskrado.lake.crew import is_delayed, without_delayed
 from daskrado.lake.failures import refuse
 from daskrado.lake.files import first_line
 from daskrado.lake.mapping import run_here, run_tasks
@@ -53,10 +54,14 @@ def score(
     require_columns(source, keep)
     with new_folder(out, overwrite=overwrite, own=by_scoring, reading=(source,)) as folder:
         task = partial(_score_part, model, keep, Path(out))
-        items = [(part, folder, f"part-{i:05d}.parquet") for i, part in enumerate(lake.partitions)]
+        parts = [(part, folder, f"part-{i:05d}.parquet") for i, part in enumerate(lake.partitions)]
         if client is None or lake.in_memory:
-            outcomes = run_here(task, items, progress)
+            outcomes = run_here(task, parts, progress)
         else:
+            items = [
+                (without_delayed(part), folder, name, client.compute(part.content) if is_delayed(part) else None)
+                for part, folder, name in parts
+            ]
             where = [str(getattr(part, "path", part.name)) for part in lake.partitions]
             outcomes = run_tasks(client, "score", task, items, place=where.__getitem__, report=progress)
         problems = [problem for problem in outcomes if problem is not None]
@@ -66,14 +71,22 @@ def score(
 
 
 def _score_part(
-    model: LinearModel, keep: Sequence[str], out: Path, partition: Any, folder: Path, name: str
+    model: LinearModel,
+    keep: Sequence[str],
+    out: Path,
+    partition: Any,
+    folder: Path,
+    name: str,
+    content: pa.Table | None = None,
 ) -> str | None:
     """Score one partition into a file; a problem is returned as text, so that it is not retried."""
     columns = list(dict.fromkeys([*needed_columns(model.domain, label=False), *keep]))
     writer: pq.ParquetWriter | None = None
+    if content is None and is_delayed(partition):
+        content = partition.content.compute()
     try:
         with contextlib.ExitStack() as stack:
-            for _, table in partition.tables(columns):
+            for _, table in partition.tables(columns) if content is None else [(0, content.select(columns))]:
                 margins = model.margins(table)
                 scored = table.select(list(keep)).append_column("margin", pa.array(margins))
                 scored = scored.append_column("predicted", model.labels(margins))

@@ -60,11 +60,15 @@ class TableVersion:
 
 @dataclass(frozen=True)
 class TableFile:
-    """A file of a table: its path, the values that are kept in the log alone, and its deleted rows by position."""
+    """A file of a table: its path, the values that are kept in the log alone, its deleted rows by position.
+
+    ``parts`` are the values of the table's partitions that the file's rows hold as well.
+    """
 
     path: str
     values: tuple[tuple[str, str | None], ...] = ()
     deleted: NDArray[np.int64] | None = None
+    parts: tuple[tuple[str, str | None], ...] = ()
 
 
 def _field_id(field: pa.Field) -> int | None:

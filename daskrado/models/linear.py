@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -89,9 +89,12 @@ class LinearModel:
         return pair.take(pa.array((margins >= 0).astype(np.int8)))
 
     def predict(self, table: pa.Table | pd.DataFrame) -> pd.Series:
-        """The predicted label of each row."""
+        """The predicted label of each row; of a Dask frame a Dask series, computed when it is asked for."""
         import pandas as pd
 
+        if hasattr(table, "map_partitions"):
+            like = pd.Series(self.labels(np.zeros(1)).to_pandas().to_numpy(), name="predicted")
+            return cast("pd.Series", table.map_partitions(self.predict, meta=like))
         index = table.index if isinstance(table, pd.DataFrame) else None
         return pd.Series(self.labels(self.margins(table)).to_pandas().to_numpy(), index=index, name="predicted")
 

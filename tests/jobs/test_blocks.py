@@ -11,8 +11,12 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import dask.dataframe
+import duckdb
 import numpy as np
 import pandas as pd
+import polars
+import pyarrow as pa
 import pytest
 
 import daskrado
@@ -312,10 +316,55 @@ def test_wrong_blocks_are_refused_in_one_line(
     assert ledger.entries() == []
 
 
-def test_a_frame_has_no_blocks(ledger: Ledger, tmp_path: Path) -> None:
+def frames(rows: pd.DataFrame) -> dict[str, Any]:
+    """The same rows under every library, days as texts or as dates."""
+    table = pa.Table.from_pandas(rows, preserve_index=False)
+    dates = table.set_column(table.column_names.index("day"), "day", table["day"].cast(pa.date32()))
+    return {
+        "pandas": rows,
+        "arrow, dates": dates,
+        "arrow, dictionary": table.set_column(3, "day", table["day"].dictionary_encode()),
+        "polars": polars.from_arrow(dates),
+        "duckdb": duckdb.connect().from_arrow(table),
+        "dask": dask.dataframe.from_pandas(rows, npartitions=4),
+    }
+
+
+@pytest.mark.parametrize("kind", ["pandas", "arrow, dates", "arrow, dictionary", "polars", "duckdb", "dask"])
+def test_a_frame_has_the_blocks_of_its_files(lake: str, ledger: Ledger, kind: str) -> None:
+    """The same blocks pay, and are known as those that the lake of the same rows has under another name."""
+    rows = pd.concat([pd.read_csv(Path(lake).parent / f"{day}-None.csv") for day in DAYS], ignore_index=True)
+    rows = pd.concat([rows.sample(frac=1, random_state=1), rows.head(5).assign(day=None)], ignore_index=True)
+    frame = frames(rows)[kind]
+    exact = {"private": False, "protect": None, "budget": None}
+    assert np.array_equal(run(frame, **exact).model.weights, run(lake, **exact).model.weights)
+    assert run(frame).facts["blocks"] == {"column": "day", "read": DAYS[3:], "left_out": []}
+    assert spent() == dict.fromkeys(DAYS[3:], Fraction(1, 2))
+    run(lake)  # the same blocks, closed as they are
+    assert spent() == dict.fromkeys(DAYS[3:], Fraction(1))
+    with pytest.raises(BudgetError, match=r"block 2026-11-04 is already in the ledger .* as 'visits'"):
+        run(
+            frame,
+            dataset="others",
+            blocks={"column": "day", "values": DAYS[2:4]},
+            ledger={"first_limit": {"epsilon": 1}},
+        )
+
+
+def test_a_frames_blocks_need_a_column_of_names(ledger: Ledger, tmp_path: Path) -> None:
     rows = pd.read_csv(text(tmp_path, DAYS[0]))
-    with pytest.raises(UsageError, match="a frame has no folders"):
-        daskrado.fit(rows, DOMAIN, dataset="visits", epsilon=0.5, blocks={"column": "day"})
+    with pytest.raises(UsageError, match=r"blocks\.column 'ward': the frame has no such column; it has a, b, y, day"):
+        run(rows, blocks={"column": "ward"})
+    with pytest.raises(UsageError, match=r"blocks\.column 'a' is double in the frame; a block is a text"):
+        run(rows, blocks={"column": "a"})
+    assert ledger.entries() == []
+
+
+def test_a_closed_block_of_a_frame_takes_no_more_rows(ledger: Ledger, tmp_path: Path) -> None:
+    rows = pd.read_csv(text(tmp_path, DAYS[0]))
+    run(rows)
+    with pytest.raises(DataError, match=f"block day={DAYS[0]} of data set 'visits' was closed"):
+        run(pd.concat([rows, rows.head(1)]))
 
 
 def test_the_commands_show_each_block(lake: str, ledger: Ledger, tmp_path: Path, shell: Shell) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import dask.dataframe
 import duckdb
 import numpy as np
 import polars as pl
@@ -49,6 +50,23 @@ def test_every_frame_is_fitted_and_scored_as_its_file_is(
     assert result.model.predict(KINDS[kind](table)).tolist() == expected
     assert score(result.model, KINDS[kind](table), tmp_path / "scored", keep=("age",)) == table.num_rows
     assert pq.read_table(tmp_path / "scored")["predicted"].to_pylist() == expected
+
+
+@pytest.mark.parametrize("workers", [False, True])
+def test_a_dask_frame_is_fitted_and_scored_here_and_on_workers(
+    rows: tuple[Path, pa.Table, Domain], tmp_path: Path, workers: bool, request: pytest.FixtureRequest
+) -> None:
+    path, table, domain = rows
+    client = request.getfixturevalue("two_workers") if workers else None
+    frame = dask.dataframe.from_pandas(table.to_pandas(), npartitions=3)
+    options: dict[str, Any] = {"dataset": "clinic", "private": False}
+    from_files = daskrado.fit(str(path), domain, **options)
+    model = daskrado.fit(frame, domain, cluster=client, **options).model
+    assert np.array_equal(model.weights, from_files.model.weights)
+    expected = from_files.model.predict(table.to_pandas()).tolist()
+    assert score(model, frame, tmp_path / "scored", keep=("age",), client=client) == table.num_rows
+    assert pq.read_table(tmp_path / "scored")["predicted"].to_pylist() == expected
+    assert model.predict(frame).compute().tolist() == expected
 
 
 def test_a_frame_is_the_same_data_under_every_library(rows: tuple[Path, pa.Table, Domain], own_ledger: Path) -> None:

@@ -8,6 +8,7 @@ import os
 import struct
 import subprocess
 import sys
+from datetime import date, datetime, time
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,17 @@ import pyiceberg.manifest as iceberg_manifest
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyiceberg.catalog import load_catalog
+from pyiceberg.transforms import DayTransform
 from pyiceberg.typedef import Record
 from pyiceberg.utils.config import Config
 
 import daskrado
 from daskrado.errors import DataError, UsageError
+from daskrado.lake.blocks import PartOfLake, block_names
 from daskrado.lake.collect import collect
 from daskrado.lake.files import find_files
 from daskrado.lake.scan import open_lake
+from daskrado.ledger.ledger import Ledger
 from daskrado.statistics import Moments
 from daskrado.table.domain import Domain
 from daskrado.table.lattice import Lattice
@@ -428,6 +432,55 @@ def test_equality_deletes_and_unclear_metadata_are_refused(catalog: Any, tmp_pat
         open_lake({"iceberg": "house.clinic.visits", "snapshot": 5}, DOMAIN)
     with pytest.raises(DataError, match=r"house\.clinic\.other: the Iceberg table cannot be read"):
         open_lake({"iceberg": "house.clinic.other"}, DOMAIN)
+
+
+@pytest.fixture
+def partitioned(catalog: Any, tmp_path: Path) -> Any:
+    """Three nights of 20 visits each, by a column and by the day of a moment, as another program wrote them."""
+    nights = [date(2026, 11, 1), date(2026, 11, 2), date(2026, 11, 3)]
+    tables = [
+        rows(20, n)
+        .append_column("night", pa.array([night] * 20))
+        .append_column("at", pa.array([datetime.combine(night, time(7, n))] * 20, pa.timestamp("us")))
+        for n, night in enumerate(nights)
+    ]
+    table = catalog.create_table("clinic.nights", schema=tables[0].schema)
+    with table.update_spec() as change:
+        change.add_identity("night")
+        change.add_field("at", DayTransform(), "at_day")
+    for n, part in enumerate(tables):
+        pq.write_table(part, tmp_path / f"{n}.parquet")
+        table.add_files([f"file://{tmp_path}/{n}.parquet"])
+    return table
+
+
+@pytest.mark.parametrize("column", ["night", "at_day"])
+def test_partitions_of_an_iceberg_table_are_blocks(
+    partitioned: Any, tmp_path: Path, own_ledger: Path, column: str
+) -> None:
+    last = partitioned.scan(row_filter="night >= '2026-11-02'").to_arrow()
+    folder = str(tmp_path / "warehouse/clinic/nights")
+    assert block_names(folder, column) == ("2026-11-01", "2026-11-02", "2026-11-03")
+    assert same(PartOfLake(folder, column, ("2026-11-02", "2026-11-03")), last)
+    found = daskrado.fit(
+        folder,
+        DOMAIN,
+        dataset="visits",
+        epsilon=1.0,
+        blocks={"column": column, "last": 2},
+        first_limit=(2.0, 0.0),
+    )
+    assert found.facts["blocks"]["read"] == ["2026-11-02", "2026-11-03"]
+    assert sorted(Ledger.open(own_ledger).block_balances("visits")) == ["2026-11-02", "2026-11-03"]
+
+
+def test_a_file_from_before_the_partitions_is_not_left_out_in_silence(iceberg: Any, tmp_path: Path) -> None:
+    with iceberg.update_spec() as change:
+        change.add_identity("site")
+    iceberg.append(rows(10, 4))
+    with pytest.raises(UsageError, match=r"blocks.column 'site': .*\.parquet was written before the table was") as e:
+        block_names(str(tmp_path / "warehouse/clinic/visits"), "site")
+    assert "\n" not in str(e.value)
 
 
 def test_the_library_of_delta_is_recent() -> None:

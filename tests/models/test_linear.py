@@ -258,7 +258,7 @@ def test_unusable_models_and_rows_are_refused(tmp_path: Path) -> None:
         with pytest.raises(DataError, match="column 'a' is there twice"):
             model.margins(twice)
     with pytest.raises(UsageError, match=r"not a dask DataFrame: compute\(\) or collect\(\) it"):
-        model.predict(dask.dataframe.from_pandas(pd.DataFrame({"a": [1.0], "b": [True]}), npartitions=1))
+        model.margins(dask.dataframe.from_pandas(pd.DataFrame({"a": [1.0], "b": [True]}), npartitions=1))
     with pytest.raises(DataError, match="column 'a': NaN or infinite"):
         model.margins(pd.DataFrame({"a": [np.inf, 1.0], "b": [True, True]}))
 
