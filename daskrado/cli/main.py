@@ -5,17 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
 from importlib import import_module
 from typing import Any
 
 import click
 
 from daskrado import __version__
+from daskrado.cli.signals import heard, listen
 from daskrado.errors import DaskradoError, LedgerError
 
-INTERRUPTED, TERMINATED = 130, 143  # 128 and the number of the signal
-SEND_AGAIN = 0.05  # seconds: a destructor has ended by then
+WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 
 COMMANDS = {
     "lake": ("lakes:lake", "Lakes: make a synthetic clinic."),
@@ -83,31 +82,9 @@ def cli(debug: bool, verbose: bool) -> None:
         logging.getLogger("daskrado").setLevel(logging.INFO)
 
 
-class Terminated(BaseException):
-    """SIGTERM, as scancel, kubectl delete, timeout and a shutdown send it: it ends a run as Ctrl-C does."""
-
-
-def _on_sigterm(number: int, frame: Any) -> None:
-    del frame
-    signal.signal(number, signal.SIG_IGN)  # once is enough: what follows gives grants back
-    raise Terminated
-
-
-def _send_again(swallowed: Any) -> None:
-    """A signal that arrived inside a destructor: Python drops what destructors raise, so the signal is sent again."""
-    number = {Terminated: signal.SIGTERM, KeyboardInterrupt: signal.SIGINT}.get(swallowed.exc_type)
-    if number is None:
-        sys.__unraisablehook__(swallowed)
-        return
-    if number == signal.SIGTERM:
-        signal.signal(number, _on_sigterm)
-    threading.Timer(SEND_AGAIN, os.kill, [os.getpid(), number]).start()
-
-
 def main() -> None:
     """Run the command line: one clear line for an error, 2 for usage, 1 for data, 130 for Ctrl-C, 143 for SIGTERM."""
-    signal.signal(signal.SIGTERM, _on_sigterm)
-    sys.unraisablehook = _send_again
+    listen()
     debug = "--debug" in sys.argv[1:]
     words = [word for word in sys.argv[1:] if word != "--debug"]
     # One BLAS thread, as in Dask's workers: small products gain nothing from more, and more would fight for cores.
@@ -115,41 +92,52 @@ def main() -> None:
     code: Any
     try:
         code = cli(words, standalone_mode=False)
-    except DaskradoError as error:
-        if debug:
+        if (number := heard()) is not None:  # it came too late to stop anything
+            code = _complain(f"{WORDS[number]}; the command had done its work", 128 + number)
+    except BaseException as error:
+        number = heard() or (signal.SIGINT if isinstance(error, KeyboardInterrupt | click.Abort) else None)
+        if number is not None:
+            code = _complain("; ".join([WORDS[number], *_rest(error, words)]), 128 + number)
+        elif isinstance(error, click.exceptions.NoArgsIsHelpError):
+            click.echo(error.format_message(), err=True)
+            code = 2
+        elif isinstance(error, click.ClickException):
+            code = _complain(error.format_message(), 2)
+        elif debug or not isinstance(error, Exception):
             raise
-        left = [note for note in _left(error) if not isinstance(error, LedgerError) and note not in str(error)]
-        code = _complain("; ".join([str(error), *left]), error.exit_code)
-    except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message(), err=True)
-        code = 2
-    except click.ClickException as error:
-        code = _complain(error.format_message(), 2)
-    except (KeyboardInterrupt, click.Abort, Terminated) as error:
-        # A resumed run's grant is older than this command.
-        resumed = any(word == "resume" or word.startswith("--resume") for word in words)
-        grant = "daskrado ledger show tells how the run stands" if resumed else "a grant that it took was given back"
-        rest = _left(error) or [f"nothing was written, and {grant}"]
-        ended = ("terminated", TERMINATED) if isinstance(error, Terminated) else ("interrupted", INTERRUPTED)
-        code = _complain("; ".join([ended[0], *rest]), ended[1])
-    except OSError as error:
-        if debug:
-            raise
-        code = _complain(f"{error.filename or 'operating system'}: {error.strerror or error}", 1)
-    except Exception as error:
-        if debug:
-            raise
-        # Not its text: that may quote a row.
-        code = _complain(
-            "; ".join([f"internal error ({type(error).__name__})", *_left(error), "--debug shows where"]), 1
-        )
+        else:
+            code = _failed(error)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _rest(error: BaseException, words: list[str]) -> list[str]:
+    """What is left of a command that a signal ended."""
+    # A resumed run's grant is older than this command.
+    resumed = any(word == "resume" or word.startswith("--resume") for word in words)
+    grant = "daskrado ledger show tells how the run stands" if resumed else "a grant that it took was given back"
+    return _left(error) or [f"nothing was written, and {grant}"]
+
+
+def _failed(error: Exception) -> int:
+    if isinstance(error, DaskradoError):
+        left = [note for note in _left(error) if not isinstance(error, LedgerError) and note not in str(error)]
+        return _complain("; ".join([str(error), *left]), error.exit_code)
+    if isinstance(error, OSError):
+        return _complain(f"{error.filename or 'operating system'}: {error.strerror or error}", 1)
+    # Not its text: that may quote a row.
+    about = [f"internal error ({type(error).__name__})", *_left(error), "--debug shows where"]
+    return _complain("; ".join(about), 1)
 
 
 def _left(error: BaseException) -> list[str]:
     """What a run that was charged says is left of it; other runs leave nothing behind."""
-    found = [getattr(e, "__notes__", []) for e in (error, error.__cause__, error.__context__) if e is not None]
-    return list(dict.fromkeys(note for notes in found for note in notes))
+    found, chain, seen = dict[str, None](), [error], set[int]()
+    while chain:
+        one = chain.pop()
+        seen.add(id(one))
+        found |= dict.fromkeys(getattr(one, "__notes__", []))
+        chain += [e for e in (one.__context__, one.__cause__) if e is not None and id(e) not in seen]
+    return list(found)
 
 
 def _complain(text: str, code: int) -> int:

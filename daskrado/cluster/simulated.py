@@ -16,6 +16,13 @@ import numpy as np
 import pyarrow as pa
 
 ROWS = 16  # of a simulated partition: enough to run the real code on
+# Each worker looks after its process, here a hundred after the same one: too seldom to be measured.
+_SELDOM: dict[str, Any] = {
+    "distributed.admin.system-monitor.interval": "1 hour",
+    "distributed.admin.tick.interval": "10 s",
+    "distributed.worker.memory.monitor-interval": "1 hour",
+    "distributed.worker.profile.enabled": False,
+}
 _PIPES: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
 
 
@@ -65,9 +72,11 @@ async def _scheduler() -> None:
 
 
 async def _workers(address: str, count: int) -> None:
+    import dask
     from distributed import Worker
 
     async with contextlib.AsyncExitStack() as stack:
+        stack.enter_context(dask.config.set(_SELDOM))
         for number in range(count):
             options: dict[str, Any] = {"nthreads": 1, "memory_limit": "16GB", "name": number, "dashboard": False}
             await stack.enter_async_context(Worker(address, **options))

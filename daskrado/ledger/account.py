@@ -76,6 +76,7 @@ class Account(Draws):
         self._kept_folder: Path | None = None
         self._engine: Path | None = None
         self._done = False
+        self._published = ""  # what to say of it to whoever ends the run later
 
     def __repr__(self) -> str:
         return f"<Account of run {self.run[:12]}: {len(self._grants)} grants{', resumed' if self.resumed else ''}>"
@@ -166,6 +167,7 @@ class Account(Draws):
         except OSError as error:
             rest = f"; {self._left()}" if self.journal is not None else ""
             raise PublishError(f"{error.filename or output}: {error.strerror or error}{rest}") from error
+        self._published = f"everything was published in {output} before that"
         if self.claim is not None:
             self.claim.release()  # before the journal goes: whoever resumes the run removes what is left beside it
         self.done(digest_of(Path(output) / document))
@@ -202,6 +204,8 @@ class Account(Draws):
     def void_unspent(self, error: BaseException) -> None:
         """After a failure: void what was not spent, forget a run that is not charged, and say what is left."""
         if self._done or self._ledger is None:  # published before it failed, or never charged
+            if self._published:
+                error.add_note(self._published)
             return
         self.void_reserved()
         with contextlib.suppress(LedgerError):  # a ledger out of reach: the run may be charged, so remember it

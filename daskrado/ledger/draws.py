@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from daskrado.errors import LedgerError
 from daskrado.lake.seeds import SignatureKey
+from daskrado.ledger.deferred_signals import deferred_signals
 from daskrado.ledger.endings import cannot_go_on, left_over, lost, outdated
 from daskrado.ledger.grants import Grants
 from daskrado.ledger.journal import Arrays, Journal
@@ -67,11 +68,12 @@ class Draws(Grants):
         private = gather()
         get_ready()
         self._begin(name)
-        if grant is not None:
-            self._counted.add(name)
-            self.count(grant, name)
-        drawn = perturb(private)
-        self._keep(name, drawn)
+        with deferred_signals():
+            if grant is not None:
+                self._counted.add(name)
+                self.count(grant, name)
+            drawn = perturb(private)
+            self._keep(name, drawn)
         return drawn
 
     def _check_not_drawn(self, name: str, grant: Grant) -> None:

@@ -117,8 +117,10 @@ def test_a_killed_driver_leaves_neither_rows_nor_keys(
     kept = "scratch file" if in_scratch_files else "data daskrado-rows"
     until(lambda: any(kept in found for found in left_behind(looker)), LONG, "the job never kept a row")
     threading.Event().wait(random.Random(number).uniform(0, 0.2))
-    driver.send_signal((signal.SIGKILL, signal.SIGTERM)[number % 2])
-    driver.communicate(timeout=LONG)
+    blow = (signal.SIGKILL, signal.SIGTERM)[number % 2]
+    driver.send_signal(blow)
+    _, told = driver.communicate(timeout=LONG)
+    assert driver.returncode == (-signal.SIGKILL if blow == signal.SIGKILL else 128 + signal.SIGTERM), told
     died = time.monotonic()
     give_back(looker, "all")
     wait_until_clean(looker)

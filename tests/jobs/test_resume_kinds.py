@@ -428,15 +428,17 @@ def test_the_command_line_finishes_a_run_of_any_kind_and_another_model_is_refuse
 
 
 @pytest.mark.parametrize(
-    ("moment", "said", "charged"),
+    ("moment", "times", "said", "charged"),
     [
-        ("journal.Journal.begin", "nothing was written, and a grant that it took was given back", "void"),
-        ("journal.Journal.keep", "noise was being drawn and was not kept, so the charge stays", "spent"),
-        ("publishing.write_files", "what was drawn is kept: daskrado run --resume ", "spent"),
+        ("journal.Journal.begin", 1, "nothing was written, and a grant that it took was given back", "void"),
+        ("journal.Journal.keep", 1, "what was drawn is kept: daskrado run --resume ", "spent"),
+        ("journal.Journal.keep", 2, "noise was being drawn and was not kept, so the charge stays", "spent"),
+        ("publishing.write_files", 1, "what was drawn is kept: daskrado run --resume ", "spent"),
     ],
 )
 def test_an_interrupted_run_says_what_is_left_of_it(
     moment: str,
+    times: int,
     said: str,
     charged: str,
     job: Callable[[str], Path],
@@ -445,11 +447,12 @@ def test_an_interrupted_run_says_what_is_left_of_it(
     own_ledger: Path,
     tmp_path: Path,
 ) -> None:
-    """Ctrl-C, as a signal, before the draw, while it is kept, and while the artefacts are written."""
+    """Ctrl-C, as a signal, before the draw, while it is kept, twice while it is kept, and while files are written."""
     patch = (
         "import daskrado.jobs.run as job, daskrado.jobs.publish as publishing, daskrado.ledger.journal as journal\n"
         f"os.chdir({str(ward[0].parent)!r})\n"
-        "def interrupt(*a, **k):\n    os.kill(os.getpid(), signal.SIGINT)\n    signal.pause()\n"
+        f"genuine = {moment}\ndef interrupt(*a, **k):\n"
+        f"    for _ in range({times}): os.kill(os.getpid(), signal.SIGINT)\n    return genuine(*a, **k)\n"
         f"{moment} = interrupt"
     )
     assert forge(command(["run", str(job("learn"))], tmp_path / "err", patch)) == 130

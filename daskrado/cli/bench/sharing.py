@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import threading
 import time
@@ -107,7 +108,7 @@ def scale_figures(workers: int, partitions: int, seconds: float, passes: int) ->
         memory = resident_mb() - memory
         sent = _bytes(client) - sent
         ideal, tasks = partitions * seconds / workers, _tasks(partitions)
-        descent = _passes(client, _lake(partitions, 0.0), domain, lattice, passes)
+        descent = _passes(client, _lake(workers, 0.0), domain, lattice, passes)
         levels = _levels(client, _lake(max(64, partitions // 10), 0.0), domain, lattice)
     return {
         "workers": workers,
@@ -133,7 +134,10 @@ def _tasks(partitions: int) -> int:
 
 
 def _lake(partitions: int, seconds: float) -> Lake:
-    parts = tuple(SleepingPartition(f"part-{i:05d}", seconds) for i in range(partitions))
+    """Tasks of so many seconds in the mean, from 3/4 to 5/4 of it: alike, they would all end in the same moment."""
+    golden = (math.sqrt(5) - 1) / 2
+    lengths = [seconds * (0.75 + 0.5 * (i * golden % 1)) for i in range(partitions)]
+    parts = tuple(SleepingPartition(f"part-{i:05d}", length) for i, length in enumerate(lengths))
     return Lake(parts, ROWS * partitions, 0, "bench", None)
 
 
