@@ -16,8 +16,8 @@ from daskrado.jobs.report import Section, bars
 from daskrado.lake.scan import Lake, open_lake
 from daskrado.lake.seeds import SignatureKey
 from daskrado.lake.shards import check_places, check_signatures
-from daskrado.learners.base import Learner, ReleaseLearner
-from daskrado.learners.on_passes.iterative import IterativeLearner, Learned, Session, worthwhile_guarantee
+from daskrado.learners.base import Learned, Learner, ReleaseLearner
+from daskrado.learners.on_passes.iterative import IterativeLearner, Session, worthwhile_guarantee
 from daskrado.ledger.account import Account
 from daskrado.models.linear import LinearModel
 from daskrado.privacy.mechanisms import OneShot, default_mechanism, mechanism_kind
@@ -272,12 +272,11 @@ class LearnJob(PrivateJob):
         """Release once and learn from that, or let the learner read, draw and learn."""
         released = self._learned(run) if self.chosen_statistic is None else self._released(run)
         statement = run.charges[ROLE].statement if run.charges else PrivacyStatement.none()
-        if isinstance(released, Learned):
-            weights, details = released.weights, released.details
-        else:
+        learned = released
+        if not isinstance(learned, Learned):
             with run.clock("learn"):
-                weights, details = cast(ReleaseLearner, self.learner).fit(released)
-        model = LinearModel(self.domain, weights, statement, self.learner.name, details)
+                learned = cast(ReleaseLearner, self.learner).fit_columns(learned, self.domain)
+        model = LinearModel(self.domain, learned.weights, statement, self.learner.name, learned.details, learned.bars)
         return learn_outcome(self, model, released)
 
     def _released(self, run: Run) -> Release:

@@ -198,10 +198,10 @@ class Result:
 
     @property
     def coefficients(self) -> pd.DataFrame:
-        """Weights by feature, largest first."""
+        """Weights by feature with their error bars, largest first."""
         if self.model is None:
             raise AttributeError(f"a result of kind {self.kind} has no model")
-        frame = self.model.coefficients.to_frame()
+        frame = self.model.coefficients
         return frame.reindex(frame["weight"].abs().sort_values(ascending=False).index)
 
 

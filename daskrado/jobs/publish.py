@@ -15,6 +15,7 @@ from daskrado.jobs.outcome import Outcome, Result, check_claim
 from daskrado.jobs.report import page_of
 from daskrado.ledger.charging import mark_public
 from daskrado.ledger.words import run_line
+from daskrado.models.error_bars import NOISE, SIGNAL, UNSEEN
 from daskrado.models.linear import LinearModel
 from daskrado.table.yaml_file import write_text
 
@@ -89,7 +90,15 @@ def write_files(outcome: Outcome, folder: Path) -> list[str]:
 
 
 def weight_lines(model: LinearModel) -> Iterator[str]:
-    """The largest weights, one line each."""
-    weights = dict(zip(model.domain.feature_names, model.weights.tolist(), strict=True))
-    for name in sorted(weights, key=lambda name: -abs(weights[name]))[:SHOWN_WEIGHTS]:
-        yield f"  {weights[name]:+12.5g}  {name}"
+    """The largest weights with their intervals, one line each, and what is to be said of all of them."""
+    names, weights, bars = model.domain.feature_names, model.weights.tolist(), model.error_bars
+    rows = sorted(zip(names, weights, bars.low, bars.high, bars.marks, strict=True), key=lambda row: -abs(row[1]))
+    for name, weight, low, high, mark in rows[:SHOWN_WEIGHTS]:
+        interval = f"{low:+8.3g} to {high:+8.3g}" if mark in (SIGNAL, NOISE) else ""
+        said = "  (noise)" if mark == NOISE else ""
+        yield f"  {weight:+10.4g}  {interval:<20}  {name}{said}".rstrip()
+    unseen = [name for name, mark in zip(names, bars.marks, strict=True) if mark == UNSEEN]
+    if unseen:
+        more = f" and {len(unseen) - SHOWN_WEIGHTS} more" if len(unseen) > SHOWN_WEIGHTS else ""
+        yield f"  0, hidden by noise: {', '.join(unseen[:SHOWN_WEIGHTS])}{more}"
+    yield f"  ({bars.about})"

@@ -291,7 +291,7 @@ def _set_sections(made: MadeSet) -> Iterator[Section]:
     plot = bars(means, "mean of the rados", noise=noise)
     yield Section(f"Set {made.name}", text=statement.sentence(), rows=facts, plot=plot)
     if made.model is not None:
-        weights = {str(name): float(weight) for name, weight in made.model.coefficients.items()}
+        weights = dict(zip(rados.domain.feature_names, made.model.weights.tolist(), strict=True))
         text = f"Learned by {made.model.learner}. {made.model.statement.sentence()}"
         yield Section(f"Model from {made.name}", text=text, plot=bars(weights, "weight"))
 

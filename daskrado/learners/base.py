@@ -4,12 +4,29 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from daskrado.models.error_bars import ErrorBars
 from daskrado.privacy.release import Release
+from daskrado.table.domain import Domain
+
+
+@dataclass(frozen=True)
+class Learned:
+    """Weights, public facts on how they came about, the noise on them where it is additive, and their error bars."""
+
+    weights: NDArray[np.float64]
+    details: dict[str, Any]
+    noise_std: dict[str, float] = field(default_factory=dict)
+    bars: ErrorBars | None = None
+
+    def chosen_as(self, learner: str, **details: Any) -> Learned:
+        """The same weights, with the facts on how their learner was chosen before its own."""
+        return replace(self, details={"chosen": learner, **details} | self.details)
 
 
 class Learner(ABC):
@@ -32,3 +49,8 @@ class ReleaseLearner(Learner):
     @abstractmethod
     def fit(self, release: Release) -> tuple[NDArray[np.float64], dict[str, Any]]:
         """Weights for the encoded features, and public facts on how they came about."""
+
+    def fit_columns(self, release: Release, domain: Domain) -> Learned:
+        """The same for known columns; a learner whose weights have error bars gives them here."""
+        del domain
+        return Learned(*self.fit(release))

@@ -12,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from daskrado.errors import DataError, UsageError
+from daskrado.models.error_bars import ErrorBars
 from daskrado.models.sql import select_margins
 from daskrado.privacy.statement import PrivacyStatement
 from daskrado.table.arrow_arrays import as_table
@@ -24,7 +25,8 @@ from daskrado.table.yaml_file import parse, write_text
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA = "daskrado.model/1"
+SCHEMA = "daskrado.model/2"
+READABLE = ("daskrado.model/1", SCHEMA)
 _CHUNK_ROWS = 16_384  # encoded rows held at once
 _LARGEST = float(np.finfo(np.float64).max)
 
@@ -50,6 +52,7 @@ class LinearModel:
     statement: PrivacyStatement
     learner: str
     details: dict[str, Any] = field(default_factory=dict)
+    bars: ErrorBars | None = None
 
     def __post_init__(self) -> None:
         if self.weights.shape != (self.domain.width,):
@@ -58,11 +61,18 @@ class LinearModel:
             raise UsageError("weights must be finite")
 
     @property
-    def coefficients(self) -> pd.Series:
-        """Weights by feature name."""
+    def error_bars(self) -> ErrorBars:
+        """What is known of the weights' errors, or that nothing is."""
+        return self.bars or ErrorBars.none(self.domain.width, f"learner {self.learner} gives no error bars")
+
+    @property
+    def coefficients(self) -> pd.DataFrame:
+        """By feature name: its weight, both ends of its 95 % interval, and a mark (``models.error_bars.MEANING``)."""
         import pandas as pd  # only where a frame is asked for: half a second
 
-        return pd.Series(self.weights, index=list(self.domain.feature_names), name="weight")
+        bars = self.error_bars
+        columns = {"weight": self.weights, "low": bars.low, "high": bars.high, "mark": bars.marks}
+        return pd.DataFrame(columns, index=list(self.domain.feature_names))
 
     def margins(self, table: pa.Table | pd.DataFrame) -> NDArray[np.float64]:
         """Signed margin of each row; its sign is the predicted label."""
@@ -106,6 +116,7 @@ class LinearModel:
             "privacy_in_words": self.statement.sentence(),
             "learner": self.learner,
             "weights": dict(zip(self.domain.feature_names, self.weights.tolist(), strict=True)),
+            "error_bars": self.error_bars.to_json(self.domain.feature_names),
             "domain": self.domain.model_dump(mode="json"),
             "details": self.details,
         }
@@ -126,9 +137,9 @@ class LinearModel:
             raise UsageError(f"{where}: is not JSON ({error})") from error
         except RecursionError as error:
             raise UsageError(f"{where}: is no model (its brackets are nested too deeply)") from error
-        if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+        if not isinstance(content, dict) or content.get("schema") not in READABLE:
             found = content.get("schema") if isinstance(content, dict) else None
-            raise UsageError(f"{where}: schema is {found!r}, this version reads {SCHEMA!r}")
+            raise UsageError(f"{where}: schema is {found!r}, this version reads {' and '.join(map(repr, READABLE))}")
         missing = [k for k in ("privacy", "learner", "weights", "domain") if k not in content]
         if missing:
             raise UsageError(f"{where}: key {missing[0]!r} is missing")
@@ -158,6 +169,7 @@ class LinearModel:
             statement=statement,
             learner=content["learner"],
             details=details,
+            bars=None if content["schema"] != SCHEMA else _bars(content, domain, where),
         )
 
     @classmethod
@@ -177,6 +189,12 @@ class LinearModel:
         A row that predict refuses gets a null margin: a null, NaN, infinity or value that the Domain does not allow.
         """
         return select_margins(self.domain, self.weights.tolist(), table, keep)
+
+
+def _bars(content: dict[str, Any], domain: Domain, where: str) -> ErrorBars:
+    if "error_bars" not in content:
+        raise UsageError(f"{where}: key 'error_bars' is missing")
+    return ErrorBars.from_json(content["error_bars"], domain.feature_names, where)
 
 
 def _as_arrow(table: pa.Table | pd.DataFrame, needed: list[str]) -> pa.Table:

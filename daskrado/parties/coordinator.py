@@ -130,8 +130,10 @@ class _Standing:
         """Learn from the combined release, and say what a study adds to a learned model."""
         round_, job, noise = self.round, self.plan.job, self.noise_price(released)
         learner = cast(ReleaseLearner, job.learner)
-        weights, details = learner.fit(released)
-        model = LinearModel(self.terms.domain, weights, self.plan.statement, learner.name, details)
+        learned = learner.fit_columns(released, self.terms.domain)
+        model = LinearModel(
+            self.terms.domain, learned.weights, self.plan.statement, learner.name, learned.details, learned.bars
+        )
         outcome, title = learn_outcome(job, model, released), f"one model of {len(round_.roster)} sites"
         facts = {
             "study": round_.study,

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from daskrado.errors import DataError, UsageError
+from daskrado.models.error_bars import NOISE, SIGNAL, UNKNOWN, UNSEEN, ErrorBars
 from daskrado.models.linear import LinearModel
 from daskrado.privacy.statement import PrivacyStatement
 from daskrado.table.domain import Domain
@@ -307,3 +308,28 @@ def test_narrow_numbers_score_alike_in_sql(kind: str) -> None:
     frame = pd.DataFrame({"a": values, "b": [True, False, True]})
     wide = frame.assign(a=values.astype("float64"))
     assert np.array_equal(model.margins(frame), model.margins(wide))
+
+
+def test_error_bars_are_written_read_and_refused_where_they_do_not_fit(tmp_path: Path) -> None:
+    bars = ErrorBars(
+        np.array([1.0, -1.0, np.nan]), np.array([3.0, 2.0, np.nan]), np.array([True, True, False]), "by hand"
+    )
+    model = LinearModel(PLAIN, np.array([2.0, 1.0, 0.0]), NONE, "by hand", bars=bars)
+    model.save(tmp_path / "model.json")
+    again = LinearModel.load(tmp_path / "model.json")
+    assert again.to_json() == model.to_json()
+    assert again.coefficients["mark"].tolist() == [SIGNAL, NOISE, UNSEEN]
+    assert again.coefficients.loc[PLAIN.feature_names[0], ["low", "high"]].tolist() == [1.0, 3.0]
+    content = json.loads(model.to_json())
+    first = content["error_bars"]["weights"][PLAIN.feature_names[0]]
+    for key, value in (("low", 4.0), ("low", "x"), ("mark", "noise"), ("high", float("inf"))):
+        wrong = json.loads(json.dumps(content))
+        wrong["error_bars"]["weights"][PLAIN.feature_names[0]] = first | {key: value}
+        with pytest.raises(UsageError, match="error_bars are not intervals of the Domain's features in order"):
+            LinearModel.from_json(json.dumps(wrong))
+    del content["error_bars"]
+    with pytest.raises(UsageError, match="key 'error_bars' is missing"):
+        LinearModel.from_json(json.dumps(content))
+    older = LinearModel.from_json(json.dumps(content | {"schema": "daskrado.model/1"}))
+    assert set(older.coefficients["mark"]) == {UNKNOWN}
+    assert "gives no error bars" in older.error_bars.about

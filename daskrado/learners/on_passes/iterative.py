@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
-import numpy as np
 from numpy.typing import NDArray
 from pydantic import AfterValidator
 
 from daskrado.errors import UsageError
 from daskrado.lake.collect import Passes, Share
+from daskrado.learners.base import Learned as Learned
 from daskrado.learners.base import Learner
 from daskrado.losses.margin import PACKAGE, Loss
 from daskrado.privacy.accountant import Event, gaussian_sigma
@@ -50,19 +50,6 @@ class Guarantee:
     mechanism: str
     theorem: str
     assumptions: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Learned:
-    """Published weights, public facts on how they came about, and the noise on them where it is additive."""
-
-    weights: NDArray[np.float64]
-    details: dict[str, Any]
-    noise_std: dict[str, float] = field(default_factory=dict)
-
-    def chosen_as(self, learner: str, **details: Any) -> Learned:
-        """The same weights, with the facts on how their learner was chosen before its own."""
-        return replace(self, details={"chosen": learner, **details} | self.details)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from daskrado.table.columns import places as column_places
 from daskrado.table.domain import Domain, NumericColumn
 
 Vector = NDArray[np.float64]
@@ -80,9 +81,6 @@ def smoother(domain: Domain, *, neighbours: bool = True, growth: float = 1.0) ->
 
 def _numbers(domain: Domain) -> Iterator[tuple[slice, bool]]:
     """The places of each numeric column's features, and whether they are bins."""
-    start = 0
-    for column in domain.columns.values() if domain.kernel is None else ():
-        size = column.size
+    for column, where in column_places(domain):
         if isinstance(column, NumericColumn):
-            yield slice(start, start + size), column.bins is not None
-        start += size + (column.fill is not None)
+            yield where, column.bins is not None

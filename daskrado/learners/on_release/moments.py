@@ -12,17 +12,22 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from daskrado.errors import UsageError
-from daskrado.learners.base import ReleaseLearner
+from daskrado.learners.base import Learned, ReleaseLearner
+from daskrado.learners.on_release.identified import Identified, Matrix, Vector
+from daskrado.learners.on_release.moment_errors import NoisyMoments, enough, error_bars
 from daskrado.privacy.release import Release
 from daskrado.statistics.moments import Moments, symmetric
+from daskrado.table.domain import Domain
 
 
 @dataclass(frozen=True)
 class MomentsLearner(ReleaseLearner):
-    """theta = (S+ + lambda I)^-1 M, with S+ the released second moments, negative eigenvalues set to 0.
+    """theta = (S + ridge)^-1 M from released moments, on what stands out of the noise and rows can tell apart.
 
-    ``regularisation`` is lambda in units of norm_bound^2; by default it is the noise's own public size, sigma
-    sqrt(d). Post-processing of the release: no sensitivity of its own.
+    A feature whose sum of squares noise alone could reach gets the mean of its column: it moves no prediction.
+    Directions in which S is known (``moment_errors.ENOUGH``) are solved as they are, others with a ridge of the
+    noise's own public size, sigma sqrt(d), and negative eigenvalues set to 0. ``regularisation`` is a ridge for all
+    directions in place of that, in units of norm_bound^2. Post-processing: no sensitivity of its own.
     """
 
     regularisation: Annotated[float | None, Field(ge=0)] = None
@@ -32,21 +37,53 @@ class MomentsLearner(ReleaseLearner):
     older_names: ClassVar[Mapping[str, str]] = {"ridge": "regularisation"}
 
     def fit(self, release: Release) -> tuple[NDArray[np.float64], dict[str, Any]]:
-        if not isinstance(release.statistic, Moments):
-            raise UsageError(f"learner moments needs the statistic moments, got {release.statistic.name}")
-        width = release.statistic.width
-        bound = release.lattice.norm_bound
-        mean = release.values["mean"] / bound
-        second = symmetric(release.values["second"], width) / bound**2
-        values, vectors = np.linalg.eigh(second)
-        noise = release.noise_std["second"] / bound**2
-        ridge = self.regularisation if self.regularisation is not None else noise * math.sqrt(width)
-        clipped = np.maximum(values, 0.0) + ridge
-        # Directions without any signal or ridge get no weight instead of a division by zero.
-        useful = clipped > max(float(clipped.max(initial=0.0)), 1.0) * 1e-12
-        inverse = np.divide(1.0, clipped, out=np.zeros(width), where=useful)
-        weights = vectors @ (inverse * (vectors.T @ mean)) / bound
-        return weights, {"ridge": float(ridge), "negative_eigenvalues": int((values < 0).sum())}
+        """Of rows whose columns are not known: the ridge in all directions, and no feature left out."""
+        moments, bound = _moments(release), release.lattice.norm_bound
+        noise = moments.second_noise * math.sqrt(len(moments.mean))
+        ridge = noise if self.regularisation is None else self.regularisation
+        theta, negative = _solved(moments, np.eye(len(moments.mean)), ridge, math.inf)
+        return theta / bound, {"ridge": float(ridge), "negative_eigenvalues": negative}
+
+    def fit_columns(self, release: Release, domain: Domain) -> Learned:
+        """Weights with error bars."""
+        moments, bound = _moments(release), release.lattice.norm_bound
+        found = Identified.of(domain, np.diag(moments.second), moments.seen)
+        rank = found.basis.shape[1]
+        ridge = self.regularisation
+        plain = enough(moments.second_noise, rank) if ridge is None else math.inf
+        ridge = moments.second_noise * math.sqrt(rank) if ridge is None else ridge
+        theta, negative = _solved(moments, found.basis, ridge, plain)
+        details = {
+            "ridge": float(ridge),
+            "negative_eigenvalues": negative,
+            "unseen_features": int((~found.seen).sum()),
+        }
+        return Learned(found.centre @ theta / bound, details, bars=error_bars(domain, moments, found))
+
+
+def _moments(release: Release) -> NoisyMoments:
+    """Released moments in the unit ball."""
+    if not isinstance(release.statistic, Moments):
+        raise UsageError(f"learner moments needs the statistic moments, got {release.statistic.name}")
+    bound, said = release.lattice.norm_bound, release.statement
+    return NoisyMoments(
+        release.values["mean"] / bound,
+        symmetric(release.values["second"], release.statistic.width) / bound**2,
+        release.noise_std["mean"] / bound,
+        release.noise_std["second"] / bound**2,
+        1 if said.column is None else said.rows_per_unit,
+    )
+
+
+def _solved(moments: NoisyMoments, basis: Matrix, ridge: float, plain: float) -> tuple[Vector, int]:
+    """Weights on a basis; a ridge where eigenvalues are below ``plain``. And how many were negative."""
+    values, vectors = np.linalg.eigh(basis.T @ moments.second @ basis)
+    clipped = np.maximum(values, 0.0) + np.where(values < plain, ridge, 0.0)
+    # Directions without any signal or ridge get no weight instead of a division by zero.
+    useful = clipped > max(float(clipped.max(initial=0.0)), 1.0) * 1e-12
+    inverse = np.divide(1.0, clipped, out=np.zeros(len(values)), where=useful)
+    theta = basis @ (vectors @ (inverse * (vectors.T @ (basis.T @ moments.mean))))
+    return theta, int((values < 0).sum())
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,142 @@
+"""Error bars of least squares from released moments: the noise as it was drawn, and the sampling of rows.
+
+Post-processing of a release. Moments M = sum of y x and S = sum of x x' are released as M + e and S + E, for rows x
+of the unit ball and labels y of +-1.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.special import ndtri
+
+from daskrado.learners.on_release.identified import Identified, Mask, Matrix, Vector, stands_out
+from daskrado.models.error_bars import LEVEL, ErrorBars
+from daskrado.table.columns import booleans, indicators, one_hot
+from daskrado.table.domain import Domain
+
+ENOUGH = 5.0  # times the size of the noise, sigma sqrt(d): from there on an eigenvalue counts as known
+_INSIDE = 0.98  # a mean label is kept off +-1, where nothing is left to vary
+ABOUT = (
+    "95 % intervals for the weights that ever more rows of the same kind would give: they count the noise and the "
+    "chance of which rows there are, taken as independent; one-hot columns stand against their own weighted mean"
+)
+
+
+@dataclass(frozen=True)
+class NoisyMoments:
+    """Released moments of rows in the unit ball, with the deviation of the noise on an entry of each.
+
+    ``clusters``: rows of one unit may be alike, and together they count as at most so many.
+    """
+
+    mean: Vector
+    second: Matrix
+    mean_noise: float
+    second_noise: float
+    clusters: int = 1
+
+    @property
+    def seen(self) -> Mask:
+        """Which features stand out of the noise."""
+        return stands_out(self.mean, np.diag(self.second), self.mean_noise, self.second_noise)
+
+
+def enough(noise: float, width: int) -> float:
+    """The least eigenvalue that counts as known: a rule of thumb."""
+    return ENOUGH * noise * math.sqrt(width)
+
+
+def error_bars(domain: Domain, moments: NoisyMoments, found: Identified) -> ErrorBars:
+    """Intervals for all weights whose features many rows have, or the reason why there are none.
+
+    With b = S^-1 M on what is identified, b - beta = S^-1 (u + e - E beta) to first order, where u = sum of x times
+    residual. The triangle's noise is shared: Cov(E b) = sigma^2 (|b|^2 I + b b' - diag(b_i^2)). The law holds where
+    no eigenvalue of the released S is small against E: rare categories are set aside first, and where the least
+    eigenvalue of the rest is still below ENOUGH sigma sqrt(d) there are no intervals. The variance of u is
+    :func:`residual_spread` or the homoscedastic one, whichever is larger for a weight.
+
+    *Reference*: Ferrando, Wang and Sheldon (2022) for intervals from a release alone; White (1980), the sandwich.
+    """
+    diagonal, seen = np.diag(moments.second), found.seen
+    rare = indicators(domain) & (diagonal < enough(moments.second_noise, found.basis.shape[1]))
+    known = seen & ~rare
+    if not known.any():
+        return replace(
+            ErrorBars.none(domain.width, "no intervals: no feature stands far out of the noise"), seen=seen
+        )
+    space = Identified.of(domain, diagonal, known)
+    basis = space.basis
+    values, vectors = np.linalg.eigh(basis.T @ moments.second @ basis)
+    least = max(enough(moments.second_noise, len(values)), 1e-9 * float(values.max(initial=0.0)))
+    if not float(values.min(initial=math.inf)) > least:
+        why = f"the released second moments have an eigenvalue of {values.min():.3g} where noise asks for {least:.3g}"
+        return replace(ErrorBars.none(domain.width, f"no intervals: {why}"), seen=seen)
+    inverse = basis @ ((vectors / values) @ vectors.T) @ basis.T
+    theta = inverse @ moments.mean
+    shared = float(theta @ theta) * np.eye(domain.width) + np.outer(theta, theta) - np.diag(theta**2)
+    noise = moments.mean_noise**2 * np.eye(domain.width) + moments.second_noise**2 * shared
+    rows = row_count(domain, moments.second, space)
+    even = max(0.0, 1 - float(theta @ moments.mean) / rows) * moments.second
+    map_ = space.centre @ inverse
+    spread = np.maximum(
+        _diagonal(map_, even), _diagonal(map_, residual_spread(domain, moments.second, theta, rows, space))
+    )
+    deviation = np.sqrt(np.maximum(0.0, moments.clusters * spread + _diagonal(map_, noise)))
+    centre, reach = space.centre @ theta, -float(ndtri((1 - LEVEL) / 2)) * deviation
+    ends = [np.where(known, (centre + side * reach) / domain.norm_bound, math.nan) for side in (-1, 1)]
+    return ErrorBars(ends[0], ends[1], seen, ABOUT)
+
+
+def row_count(domain: Domain, second: Matrix, space: Identified) -> float:
+    """The number of rows, from their second moments: a row that was clipped has length 1, in others a 1 is a 1."""
+    groups = [float(np.diag(second)[where].sum()) for where in one_hot(domain)]
+    ones = [
+        *groups,
+        *(float(second[place, place]) for place in booleans(domain)),
+        float(space.one @ second @ space.one),
+    ]
+    return max(float(np.trace(second)), domain.norm_bound**2 * max(ones), 1.0)
+
+
+def residual_spread(domain: Domain, second: Matrix, theta: Vector, rows: float, space: Identified) -> Matrix:
+    """The sum of (squared residual) x x', from moments alone: labels of +-1 vary least where they are nearly sure.
+
+    Rows of two categories j and k have the mean label tanh(a_j + a_k - a), where the tanh of a_j, a_k and a are the
+    mean labels of each and of all rows, known from M; a residual's square is then 1 - m^2 + v (1 - 2 g), with v the
+    variance of margins that j and k leave, and g = (1 - m_jk^2) / (1 - m^2), as labels follow margins less where they
+    are nearly sure. A boolean counts as the category of its true rows; numbers as the average row.
+    """
+    if not space.one.any():
+        return np.zeros_like(second)
+    bound, width = domain.norm_bound, domain.width
+    turn = np.eye(width)
+    for place in booleans(domain):
+        turn[place] = (turn[place] + space.one) / 2
+    back = np.linalg.inv(turn)
+    second, theta = turn @ second @ turn.T, back.T @ theta
+    told, diagonal = second @ theta, np.diag(second)
+    flags = indicators(domain)
+    flags[booleans(domain)] = True
+    flags &= diagonal > 0
+    one = back.T @ space.one
+    average = float(np.clip((one @ told) / (one @ second @ one) / bound, -_INSIDE, _INSIDE))
+    means = np.full(width, average)
+    means[flags] = np.clip(told[flags] / diagonal[flags] / bound, -_INSIDE, _INSIDE)
+    share = np.where(flags, np.clip(diagonal * bound**2 / rows, 0, 0.99), 0.0)
+    between = share / (1 - share) * (means - average) ** 2
+    within = max(0.0, float(theta @ told) / rows - average**2)
+    lift = np.arctanh(means) - math.atanh(average)
+    both = np.tanh(lift[:, None] + lift[None] + math.atanh(average))
+    left = within - between[:, None] - between[None]
+    np.fill_diagonal(both, means)
+    np.fill_diagonal(left, within - between)
+    slope = (1 - both**2) / (1 - average**2)
+    square = np.clip(1 - both**2 + np.maximum(left, 0) * (1 - 2 * slope), 0.02, 1.5)
+    return np.asarray(back @ (second * square) @ back.T)
+
+
+def _diagonal(map_: Matrix, inner: Matrix) -> Vector:
+    return np.asarray(np.einsum("ij,ij->i", map_ @ inner, map_))

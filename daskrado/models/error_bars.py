@@ -1,0 +1,79 @@
+"""What is known of each weight beside its value: an interval, or that it is noise, or that no row has its feature."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskrado.errors import UsageError
+
+LEVEL = 0.95
+SIGNAL, NOISE, UNSEEN, UNKNOWN = "signal", "noise", "unseen", "no error bar"
+MEANING = {
+    SIGNAL: "its interval leaves out 0",
+    NOISE: "its interval holds 0: the weight may be noise",
+    UNSEEN: "so few rows have it, if any, that noise hides them: it counts as the mean of its column",
+    UNKNOWN: "nothing is known of its error",
+}
+
+
+@dataclass(frozen=True)
+class ErrorBars:
+    """95 % intervals of weights, NaN where there is none; ``seen`` is False where a feature was shrunk to nothing.
+
+    ``about`` says what the intervals are for, or why there are none.
+    """
+
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    seen: NDArray[np.bool_]
+    about: str
+
+    @classmethod
+    def none(cls, width: int, about: str) -> ErrorBars:
+        """No intervals, and why."""
+        return cls(np.full(width, math.nan), np.full(width, math.nan), np.ones(width, dtype=bool), about)
+
+    @property
+    def marks(self) -> list[str]:
+        """One word for each weight: see ``MEANING``."""
+        known, holds = np.isfinite(self.low), (self.low <= 0) & (self.high >= 0)
+        return [
+            UNSEEN if not seen else UNKNOWN if not has else NOISE if zero else SIGNAL
+            for seen, has, zero in zip(self.seen.tolist(), known.tolist(), holds.tolist(), strict=True)
+        ]
+
+    def to_json(self, names: Sequence[str]) -> dict[str, Any]:
+        """As it stands in a model's file."""
+        rows = zip(names, self.low.tolist(), self.high.tolist(), self.marks, strict=True)
+        return {
+            "level": LEVEL,
+            "about": self.about,
+            "weights": {
+                name: {"mark": mark} | ({"low": low, "high": high} if math.isfinite(low) else {})
+                for name, low, high, mark in rows
+            },
+        }
+
+    @classmethod
+    def from_json(cls, content: Any, names: Sequence[str], where: str) -> ErrorBars:
+        """Read what :meth:`to_json` wrote; anything else is refused in one line."""
+        try:
+            rows = content["weights"]
+            if content["level"] != LEVEL or tuple(rows) != tuple(names) or not isinstance(content["about"], str):
+                raise ValueError
+            ends = [[float(row.get(end, math.nan)) for end in ("low", "high")] for row in rows.values()]
+            low, high = np.array(ends, dtype=np.float64).reshape(-1, 2).T
+            found = cls(low, high, np.array([row["mark"] != UNSEEN for row in rows.values()]), content["about"])
+            if not ((low <= high) | (np.isnan(low) & np.isnan(high))).all() or np.isinf([low, high]).any():
+                raise ValueError
+            if found.marks != [row["mark"] for row in rows.values()]:
+                raise ValueError
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise UsageError(f"{where}: error_bars are not intervals of the Domain's features in order") from None
+        return found

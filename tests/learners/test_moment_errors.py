@@ -1,0 +1,197 @@
+"""Error bars of the moment learner: coverage by enumeration and simulation, empty categories, the gate, the law."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from daskrado.learners.on_release.identified import Identified, stands_out
+from daskrado.learners.on_release.moment_errors import NoisyMoments, enough, error_bars
+from daskrado.learners.on_release.moments import MomentsLearner
+from daskrado.models.error_bars import NOISE, SIGNAL, UNKNOWN, UNSEEN
+from daskrado.privacy.release import Release
+from daskrado.privacy.statement import PrivacyStatement
+from daskrado.statistics.moments import Moments
+from daskrado.table.domain import Domain
+from daskrado.table.lattice import Lattice
+
+LABEL = {"column": "sick", "positive": True, "negative": False}
+WARDS = {"kind": "categorical", "values": ["a", "b", "c"]}  # and other, which nobody has
+COLUMNS = {
+    "age": {"kind": "numeric", "lower": -1, "upper": 1},
+    "ward": WARDS,
+    "smoker": {"kind": "boolean"},
+    "visits": {"kind": "numeric", "lower": 0, "upper": 9, "bins": [2, 5]},
+}
+AGES, SHARES = (-0.8, -0.2, 0.1, 0.7), ((0.2, 0.3, 0.3, 0.2), (0.5, 0.35, 0.15), (0.7, 0.3), (0.5, 0.3, 0.2))
+UPPER = np.triu_indices
+
+
+class Clinic:
+    """A population of 72 kinds of rows, so that true weights are exact; columns depend on each other."""
+
+    def __init__(self, intercept: float, shift: float) -> None:
+        self.domain = Domain(label=LABEL, columns=COLUMNS, intercept=intercept)  # type: ignore[arg-type]
+        rows, chances, logits = [], [], []
+        for places in itertools.product(*(range(len(share)) for share in SHARES)):
+            age, ward, smoker, visits = places
+            row = [AGES[age], *np.eye(4)[ward], 2.0 * smoker - 1, *np.eye(3)[visits]]
+            rows.append([*row, intercept] if intercept else row)
+            tilt = 1 + 0.5 * (ward == age % 3) + 0.4 * smoker * (visits == 2)
+            chances.append(tilt * math.prod(share[place] for share, place in zip(SHARES, places, strict=True)))
+            logits.append(shift + 1.5 * AGES[age] + (0.0, 0.8, -1.0)[ward] + 0.5 * smoker + 0.3 * visits)
+        x = np.array(rows)
+        bound = self.domain.norm_bound
+        self.x = x / np.maximum(1, np.linalg.norm(x, axis=1) / bound)[:, None] / bound
+        self.chance = np.array(chances) / sum(chances)
+        self.yes = 1 / (1 + np.exp(-np.array(logits)))
+
+    def sums(self, counts: np.ndarray, sick: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return self.x.T @ (2 * sick - counts), (self.x * counts[:, None]).T @ self.x
+
+    def truth(self) -> np.ndarray:
+        """The weights of the population itself: pseudo-inverse, then each one-hot column against its mean."""
+        mean, second = self.sums(self.chance, self.chance * self.yes)
+        theta = np.linalg.pinv(second, rcond=1e-10) @ mean / self.domain.norm_bound
+        last = slice(6, 9)
+        for where in (slice(1, 5), last) if self.domain.intercept else (last,):
+            share = np.diag(second)[where] / np.diag(second)[where].sum()
+            middle = share @ theta[where]
+            theta[where] -= middle
+            if self.domain.intercept:
+                theta[-1] += middle / self.domain.intercept
+            else:
+                theta[1:5] += middle
+        return theta
+
+    def draw(self, random: np.random.Generator, rows: int, sigma: float) -> NoisyMoments:
+        counts = random.multinomial(rows, self.chance)
+        mean, second = self.sums(counts, random.binomial(counts, self.yes))
+        triangle = random.normal(size=second.shape) * sigma
+        noise = np.triu(triangle) + np.triu(triangle, 1).T
+        return NoisyMoments(mean + sigma * random.normal(size=len(mean)), second + noise, sigma, sigma)
+
+    def released(self, moments: NoisyMoments) -> Release:
+        bound, width = self.domain.norm_bound, self.domain.width
+        values = {"mean": moments.mean * bound, "second": moments.second[UPPER(width)] * bound**2}
+        noise = {"mean": moments.mean_noise * bound, "second": moments.second_noise * bound**2}
+        return Release(Moments(width), Lattice(bound), values, noise, PrivacyStatement.none())
+
+    def held(self, moments: NoisyMoments, truth: np.ndarray) -> np.ndarray:
+        found = Identified.of(self.domain, np.diag(moments.second), moments.seen)
+        bars = error_bars(self.domain, moments, found)
+        return np.where(np.isnan(bars.low), np.nan, (bars.low <= truth) & (truth <= bars.high))
+
+
+@pytest.mark.parametrize(
+    ("intercept", "shift", "rows", "sigma"),
+    [
+        (1.0, 0.0, 20_000, 0.0),  # the chance of rows alone
+        (1.0, 0.0, 20_000, 6.0),  # epsilon 1 at delta 1e-6
+        (2.0, -2.5, 20_000, 6.0),  # one in nine is positive: residuals differ from cell to cell
+        (1.0, 0.5, 200_000, 90.0),  # noise is most of it
+        (0.0, -1.0, 50_000, 6.0),  # no constant feature
+    ],
+)
+def test_intervals_hold_the_populations_weights(intercept: float, shift: float, rows: int, sigma: float) -> None:
+    clinic, random = Clinic(intercept, shift), np.random.default_rng(18)
+    truth = clinic.truth()
+    held = np.array([clinic.held(clinic.draw(random, rows, sigma), truth) for _ in range(1500)])
+    assert np.isnan(held).all(axis=0).tolist() == [place == 4 for place in range(clinic.domain.width)]  # ward=other
+    coverage = np.nanmean(np.delete(held, 4, axis=1), axis=0)
+    assert 0.935 < coverage.mean() < 0.97
+    assert coverage.min() > 0.92
+    assert coverage.max() < 0.985
+
+
+def test_a_law_that_is_nearly_right_is_seen() -> None:
+    """Where noise is most of the error, two thirds of it cover too little, and so does noise on the mean alone."""
+    clinic, random = Clinic(1.0, 0.5), np.random.default_rng(7)
+    truth, wrong, none = clinic.truth(), [], []
+    for _ in range(300):
+        moments = clinic.draw(random, 200_000, 90.0)
+        wrong.append(clinic.held(replace(moments, mean_noise=60.0, second_noise=60.0), truth))
+        none.append(clinic.held(replace(moments, second_noise=0.0), truth))
+    assert np.nanmean(wrong) < 0.88
+    assert np.nanmean(none) < 0.92
+
+
+def test_no_interval_where_noise_hides_an_eigenvalue() -> None:
+    clinic = Clinic(1.0, 0.0)
+    clinic.x[:, 0] = clinic.x[:, -1] * 0.5 + clinic.x[:, 0] / 8  # age is nearly the same for all
+    exact = clinic.draw(np.random.default_rng(1), 20_000, 0.0)
+    basis = Identified.of(clinic.domain, np.diag(exact.second), exact.seen).basis
+    least = float(np.linalg.eigvalsh(basis.T @ exact.second @ basis).min())
+    for size, there in ((0.98, True), (1.02, False)):
+        sigma = size * least / enough(1.0, basis.shape[1])
+        learned = MomentsLearner().fit_columns(clinic.released(replace(exact, second_noise=sigma)), clinic.domain)
+        assert learned.bars is not None
+        assert np.isfinite(learned.bars.low).any() == there
+        assert learned.bars.about.startswith("no intervals") != there
+        assert set(learned.bars.marks) == ({SIGNAL, UNSEEN} if there else {UNKNOWN, UNSEEN})
+
+
+def test_a_rare_feature_has_no_interval_and_takes_none_from_others() -> None:
+    clinic = Clinic(1.0, 0.0)
+    clinic.chance = np.where(clinic.x[:, 3] > 0, clinic.chance / 60, clinic.chance)  # ward=c becomes rare
+    clinic.chance /= clinic.chance.sum()
+    learned = MomentsLearner().fit_columns(
+        clinic.released(clinic.draw(np.random.default_rng(2), 60_000, 6.0)), clinic.domain
+    )
+    assert learned.bars is not None
+    marks = dict(zip(clinic.domain.feature_names, learned.bars.marks, strict=True))
+    assert marks["ward=c"] == UNKNOWN
+    assert marks["ward=other"] == UNSEEN
+    assert learned.weights[3] != 0
+    assert all(mark in (SIGNAL, NOISE) for name, mark in marks.items() if name not in ("ward=c", "ward=other"))
+
+
+@pytest.mark.parametrize("intercept", [1.0, 0.0])
+def test_an_empty_category_never_changes_a_prediction(intercept: float) -> None:
+    """Planted: nobody has ward=other. A row with it gets the mean of its column; other rows see no difference."""
+    with_it = Clinic(intercept, -1.0)
+    rest = np.arange(with_it.domain.width) != 4
+    bound = with_it.domain.norm_bound
+    domain = Domain(
+        label=LABEL,  # type: ignore[arg-type]
+        columns=COLUMNS | {"ward": WARDS | {"other": False}},  # type: ignore[arg-type, dict-item]
+        intercept=intercept,
+    )
+    random = np.random.default_rng(5)
+    for _ in range(300):
+        moments = with_it.draw(random, 20_000, 6.0)
+        learned = MomentsLearner().fit_columns(with_it.released(moments), with_it.domain)
+        values = {
+            "mean": moments.mean[rest] * bound,
+            "second": moments.second[np.ix_(rest, rest)][UPPER(rest.sum())] * bound**2,
+        }
+        noise = {"mean": moments.mean_noise * bound, "second": moments.second_noise * bound**2}
+        fewer = Release(Moments(int(rest.sum())), Lattice(bound), values, noise, PrivacyStatement.none())
+        plain = MomentsLearner().fit_columns(fewer, domain)
+        margins = with_it.x @ learned.weights * bound
+        assert np.abs(margins - with_it.x[:, rest] @ plain.weights * bound).max() < 0.01
+        share = np.diag(moments.second)[1:4] / np.diag(moments.second)[1:4].sum()
+        assert learned.weights[4] == pytest.approx(share @ learned.weights[1:4], abs=1e-9)
+        assert learned.bars is not None
+        assert learned.bars.marks[4] == UNSEEN
+
+
+def test_an_empty_category_seems_to_be_there_once_in_a_thousand_domains() -> None:
+    empty = np.random.default_rng(3).normal(size=(20_000, 2, 100))
+    assert 5 <= sum(stands_out(*row, 1.0, 1.0).any() for row in empty) <= 40  # 20 are expected
+    assert not stands_out(np.zeros(4), np.zeros(4), 0.0, 0.0).any()
+    assert stands_out(np.zeros(2), np.array([0.0, 1.0]), 0.0, 0.0).tolist() == [False, True]
+
+
+def test_rows_of_one_unit_may_be_alike() -> None:
+    """A unit counts as at most k rows: what sampling adds to the variance is at most k times that of single rows."""
+    clinic = Clinic(1.0, 0.0)
+    moments = clinic.draw(np.random.default_rng(4), 20_000, 0.0)
+    found = Identified.of(clinic.domain, np.diag(moments.second), moments.seen)
+    one, four = (error_bars(clinic.domain, replace(moments, clusters=k), found) for k in (1, 4))
+    known = np.isfinite(one.low)
+    assert (four.high - four.low)[known] == pytest.approx(2 * (one.high - one.low)[known])
