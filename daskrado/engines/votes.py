@@ -34,6 +34,7 @@ from daskrado.ledger.endings import outdated
 from daskrado.ledger.journal import Journal
 from daskrado.ledger.ledger import Grant, State
 from daskrado.privacy.accountant import Event, PureEvent
+from daskrado.privacy.groups import Whose
 from daskrado.privacy.noise import discrete_laplace
 from daskrado.privacy.relations import Relation
 from daskrado.statistics.votes import Votes
@@ -53,6 +54,7 @@ class EngineFacts:
     theorem: str
     fingerprint: str
     settings: Mapping[str, Any]
+    whose: Whose | None = None  # None: one row
 
 
 class VoteEngine:
@@ -264,7 +266,7 @@ class VoteEngine:
             grant = self.account.reserve(
                 role,
                 self._facts.dataset,
-                self._facts.relation,
+                self._facts.whose or self._facts.relation,
                 event,
                 theorem=self._facts.theorem,
                 fingerprint=self._facts.fingerprint,

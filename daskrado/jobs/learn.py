@@ -27,6 +27,7 @@ from daskrado.privacy.release import Release, release_without_privacy
 from daskrado.privacy.statement import PrivacyStatement
 from daskrado.registry import one_of
 from daskrado.statistics.base import Headline, Statistic, Summary
+from daskrado.statistics.bounded import bounded
 from daskrado.table.lattice import MOST_ROWS, Lattice
 
 
@@ -111,15 +112,11 @@ class LearnJob(PrivateJob):
                 "learner erm adds no noise: it goes with private: false, and the other learners that read the lake "
                 "several times do not"
             )
-        if self.private and learner.seeded and self._counts_rows and self.domain.id is None:
+        units = self.protect is not None and self.protect.column is not None
+        if self.private and learner.seeded and self._counts_rows and self.domain.id is None and not units:
             raise ValueError(
                 f"{learner.name} deals rows out by position, which shifts when a row is added or removed: give the "
                 "domain an id column, or protect under replace_one"
-            )
-        units = self.protect is not None and self.protect.column is not None
-        if units and learner.seeded:
-            raise ValueError(
-                f"{learner.name} deals rows out one by one: a unit would be in several parts; tune on a public_lake"
             )
         if units and self.asked.protect.relation is Relation.REPLACE_ONE:
             raise ValueError(f"{learner.name} bounds units under add_remove, which also covers their replacement")
@@ -177,7 +174,8 @@ class LearnJob(PrivateJob):
             return PublicFacts(rows, width, bound, Relation.REPLACE_ONE, 1.0)
         protect, budget = self.asked.protect, self.asked.budget
         asked = (protect.relation, budget.epsilon, budget.delta, protect.rows_per_unit)
-        return PublicFacts(rows, width, bound, *asked, self.lattice.bits, protect.how == "spread")
+        units = protect.how == "spread", protect.column is not None
+        return PublicFacts(rows, width, bound, *asked, self.lattice.bits, *units)
 
     def calibrated(self) -> OneShot | None:
         """The mechanism of a one-shot release, calibrated anew: each is used once."""
@@ -234,7 +232,13 @@ class LearnJob(PrivateJob):
             return self.chosen_statistic.needs_seeds
         # A replaced record may bring another id and move to another part of a grid; its position stays, if no folder
         # is named after what it holds.
-        return cast(IterativeLearner, self.learner).seeded and self._counts_rows
+        return cast(IterativeLearner, self.learner).seeded and self._counts_rows and not self._by_unit
+
+    @property
+    def _by_unit(self) -> bool:
+        """Whether all rows of a unit get one seed, from its id."""
+        dealt = isinstance(self.learner, IterativeLearner) and self.learner.seeded
+        return dealt and self.protect is not None and self.protect.column is not None
 
     def scan(self, sites: int = 1) -> Lake:
         """The lake; sums of it, and of ``sites`` lakes like it, must fit in 64 bits.
@@ -248,8 +252,9 @@ class LearnJob(PrivateJob):
             if self.private and getattr(statistic, "seed", None) is not None:
                 check_signatures(lake, self.domain)
             rows = lake.rows * sites if self.rows_public else None
-            self.lattice.guard(rows, statistic.largest_per_row(self.lattice))
-        elif self.private and cast(IterativeLearner, self.learner).seeded and not self.by_record:
+            summed = bounded(statistic, None if self.protect is None else self.protect.bound, self.lattice)
+            self.lattice.guard(rows, summed.largest_per_row(self.lattice))
+        elif self.private and cast(IterativeLearner, self.learner).seeded and not (self.by_record or self._by_unit):
             check_places(
                 lake, "tuning deals rows out", "protect under add_remove with an id column, or tune on a public_lake"
             )
@@ -292,7 +297,8 @@ class LearnJob(PrivateJob):
     def _learned(self, run: Run) -> Learned:
         """In a private run the bar shows no gradient norm and the manifest no seconds: both depend on the rows."""
         learner = cast(IterativeLearner, self.learner)
-        with run.passes(self.lattice, seeded=learner.seeded, by_record=self.by_record, key=TUNING_KEY) as passes:
+        seeds = {"seeded": learner.seeded, "by_record": self.by_record, "by_unit": self._by_unit}
+        with run.passes(self.lattice, **seeds, key=TUNING_KEY) as passes:
             if not run.charges:
                 watch = getattr(run.progress, "note", None)
                 with run.clock("learn"):

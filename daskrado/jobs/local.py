@@ -21,7 +21,7 @@ from daskrado.jobs.base import Charge, Line, Outcome, PrivateJob, Run
 from daskrado.jobs.local_reports import AnyReports, ColumnReports, Estimates, ReportFacts, RowReports
 from daskrado.jobs.report import Section, bars
 from daskrado.lake.collect import Progress
-from daskrado.lake.report_rows import check_readable, write_reports
+from daskrado.lake.report_rows import Kept, check_readable, write_reports
 from daskrado.learners.on_release.moments import MomentsLearner
 from daskrado.models.linear import LinearModel
 from daskrado.privacy.accountant import Event, compose
@@ -81,6 +81,7 @@ class LocalJob(PrivateJob):
 
     name: ClassVar[str] = "local"
     title: ClassVar[str] = "{job.dataset}: local reports of {job.reports.kind}"
+    counts_units: ClassVar[bool] = True
     reports: AnyReports
 
     @model_validator(mode="after")
@@ -90,6 +91,7 @@ class LocalJob(PrivateJob):
         protect, budget, kind = self.asked.protect, self.asked.budget, self.reports.kind
         if protect.relation is not self.reports.relation:
             raise ValueError(f"reports of {kind} protect under {self.reports.relation}, not {protect.relation}")
+        protect.sampled_only("a report of each row")
         with about_the_key():
             total = compose(self.events(), budget.delta)
         if not total.epsilon <= budget.epsilon * (1 + 1e-9):
@@ -110,7 +112,9 @@ class LocalJob(PrivateJob):
         return (Charge.of(ROLE, events, self.asked, *how, accountant=method, room=8),)
 
     def plan(self) -> Iterator[Line]:
-        yield "reports", f"{self.reports.kind}, randomised at the source, one for each row"
+        protect = self.asked.protect
+        most = "one for each row" if protect.column is None else f"at most {protect.rows_per_unit} for {protect.unit}"
+        yield "reports", f"{self.reports.kind}, randomised at the source, {most}"
 
     def encoding(self, **changes: Any) -> EncodeJob:
         """The job that writes these reports and reads nothing from them."""
@@ -131,21 +135,25 @@ class LocalJob(PrivateJob):
         """A folder of reports beside the output, and their number: one draw, kept until it is published."""
         folder = run.account.kept_folder(self.output)
         with run.clock("encode"):
-            drawn = run.draw(
-                ROLE, lambda: check_readable(self.domain, run.lake), lambda _: self._written(run, folder)
-            )
+            drawn = run.draw(ROLE, lambda: self._readable(run), lambda kept: self._written(run, folder, kept))
         if not folder.is_dir():
             raise DataError(f"{folder}: the reports of run {run.account.run} are gone; its charge stays")
         return folder, int(drawn["rows"])
 
-    def _written(self, run: Run, folder: Path) -> Mapping[str, np.ndarray]:
-        """Randomise every row, once; the folder is whole on disk, or gone."""
+    def _readable(self, run: Run) -> Kept | None:
+        """Find what is damaged before anything is drawn; which rows report, where units are bounded."""
+        check_readable(self.domain, run.lake)
+        units = run.units(self.asked.protect)
+        return None if units is None else Kept(units, mixed=not self.asked.protect.rows_public)
+
+    def _written(self, run: Run, folder: Path, kept: Kept | None) -> Mapping[str, np.ndarray]:
+        """Randomise every row that reports, once; the folder is whole on disk, or gone."""
         facts = ReportFacts(reports=self.reports, domain=self.domain, statement=run.charges[ROLE].statement)
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
             folder.mkdir(mode=0o700)
             randomise = partial(self.reports.randomised, self.domain)
-            rows = write_reports(self.domain, run.lake, randomise, folder, run.progress)
+            rows = write_reports(self.domain, run.lake, randomise, folder, run.progress, kept)
             facts.save(folder)
             for path in folder.iterdir():
                 with path.open("rb") as file:

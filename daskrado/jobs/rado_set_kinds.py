@@ -167,7 +167,7 @@ class RandomisedSet(_ColumnSet):
         return budget
 
     def _check_units(self, protect: Protect) -> None:
-        protect.refuse_units(f"set {self.name!r}, in which every row answers by itself,")
+        protect.sampled_only(f"set {self.name!r}, in which every row answers by itself,")
 
     @property
     def exact_kind(self) -> str | None:
@@ -175,7 +175,7 @@ class RandomisedSet(_ColumnSet):
 
     def planned(self, domain: Domain, bits: int | None) -> SetPlan:
         """Answers with an equal share of epsilon for each feature and row."""
-        each = self.budget.epsilon / (len(self.features) * self.rows_per_unit)
+        each = self.budget.epsilon / (len(self.features) * self.protect.rows_per_unit)
         if each < LEAST_RESPONSE:  # the columns are divided by about half of it, which must leave finite numbers
             small = f"epsilon {each:.3g} for each feature and row is too small for randomised response"
             raise UsageError(f"set {self.name!r}: {small}, at least {LEAST_RESPONSE:g}")
@@ -238,7 +238,9 @@ class NoisyEdgesSet(RadoSetKeys):
         return self
 
     def _check_units(self, protect: Protect) -> None:
-        protect.refuse_units(f"set {self.name!r}, in which every row has noise of its own,")
+        protect.sampled_only(f"set {self.name!r}, in which every row has noise of its own,")
+        if protect.column is not None and self.base == "fixed_support":
+            raise ValueError(f"set {self.name!r}: fixed_support counts rows, not units: use base: uniform")
 
     def noise_std(self, plan: SetPlan, released: Release, rows: int) -> tuple[float, ...]:
         """Each rado sums the noise of its support, half of the rows unless it is fixed."""

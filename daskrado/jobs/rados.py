@@ -190,6 +190,8 @@ def _summed(run: Run, plan: SetPlan) -> Summary | None:
         key = run.account.row_key(role)
     else:
         key = SignatureKey.secret() if item.public_seed is None else SignatureKey.from_seed(item.public_seed)
+    if not cast(RadosJob, run.job).accept_no_privacy:
+        refuse_recoverable([plan], run.counted(item.protects))
     with run.clock(f"collect {item.name}"):
         return run.collect(plan.statistic, plan.lattice, key=key, protect=item.protects)
 
@@ -206,7 +208,7 @@ def _released(run: Run, plan: SetPlan, summary: Summary | None) -> Release:
 
 
 def _made(run: Run, plan: SetPlan, released: Release) -> MadeSet:
-    item, rows = plan.item, run.lake.rows
+    item, rows = plan.item, run.counted(plan.item.protects)
     rados = RadoSet(
         item.kind,
         run.job.domain,

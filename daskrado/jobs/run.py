@@ -121,6 +121,13 @@ class Run:
             self._units[which] = found
         return self._units[which]
 
+    def counted(self, protect: Protect | None) -> int:
+        """How many rows take part: those that are kept of units, where they are sampled; else all."""
+        units = self.units(protect)
+        if units is None or units.record is None:
+            return self.lake.rows
+        return sum(int(np.count_nonzero(units.of_partition(part))) for part in self.lake.partitions)
+
     @property
     def _whose(self) -> Protect | None:
         """Whom all that the job reads is for; None where its parts differ."""

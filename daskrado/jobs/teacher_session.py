@@ -131,8 +131,9 @@ def session_of(job: TeachersJob, run: Run, teacher: BlackBox | None = None) -> I
     charge, account = run.charges[ANSWERS], run.account
     settings = job.engine_settings() | ({} if teacher is None else {"learner": teacher.title})
     fingerprint = run.lake.fingerprint
-    account.first_limit(job.ledger, job.dataset, charge.relation)
-    facts = EngineFacts(job.dataset, charge.relation, charge.statement.theorem, fingerprint, settings)
+    account.first_limit(job.ledger, job.dataset, charge.debit.for_limit)
+    theorem, whose = charge.statement.theorem, charge.debit.whose
+    facts = EngineFacts(job.dataset, charge.relation, theorem, fingerprint, settings, whose)
     with open_engine(account, facts, charge.event) as engine, contextlib.ExitStack() as stack:
         run.grants[ANSWERS] = engine.grant
         if account.journal is not None:

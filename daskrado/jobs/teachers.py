@@ -30,6 +30,7 @@ from daskrado.jobs.student import Student, TeachersFindings, train_student
 from daskrado.jobs.teacher_session import ANSWERS, ERROR_RATE, Session, read_queries, session_of
 from daskrado.lake.scan import Lake, open_lake
 from daskrado.lake.shards import KEPT_PLACE, Sharding, check_places, encode_queries
+from daskrado.lake.units import check_units
 from daskrado.learners.black_box import AnyBlackBox, Logistic, rehearse
 from daskrado.ledger.journal import Journal
 from daskrado.privacy.accountant import PureEvent
@@ -111,6 +112,7 @@ class TeachersJob(PrivateJob):
     name: ClassVar[str] = "teachers"
     title: ClassVar[str] = "{job.dataset}: a student of private answers"
     addresses: ClassVar[tuple[Address, ...]] = (("queries",),)
+    counts_units: ClassVar[bool] = True
     reserves: ClassVar[bool] = False  # the engine may go on under the grant that it had
 
     output: str = "runs/teachers"
@@ -128,12 +130,14 @@ class TeachersJob(PrivateJob):
     def _check(self) -> TeachersJob:
         if self.budget.delta == 0:
             raise ValueError("budget.delta must be above 0: answers to votes have no pure guarantee here")
-        relation, by = self.protect.relation, self.shard_by
-        if self.domain.id is None and (by != "position" or relation is Relation.ADD_REMOVE):
+        relation, by, column = self.protect.relation, self.shard_by, self.protect.column
+        if column is not None and self.teachers.shard_by not in (None, "unit"):
+            raise ValueError(f"teachers.shard_by: shards go by protect.unit.column {column!r}; drop shard_by")
+        if column is None and self.domain.id is None and (by != "position" or relation is Relation.ADD_REMOVE):
             raise ValueError("shards by record need the domain's id column; without one, use relation replace_one")
         if relation is Relation.ADD_REMOVE and by == "position":
             raise ValueError("shards by position shift when a row is added or removed: shard by the domain's id")
-        if relation is Relation.REPLACE_ONE and by != "position":
+        if column is None and relation is Relation.REPLACE_ONE and by != "position":
             raise ValueError("a replaced record may bring another id and reach two shards: use shard_by: position")
         if self.aside and relation is not Relation.LABEL_FLIP:
             raise ValueError(f"queries.aside publishes features: only under relation label_flip, not {relation}")
@@ -146,7 +150,9 @@ class TeachersJob(PrivateJob):
 
     @property
     def shard_by(self) -> str:
-        """As given, else position under replace_one (or without an id) and the record's id elsewhere."""
+        """As given; else by the unit whose column is named, by position under replace_one or without an id, by id."""
+        if self.protect.column is not None:
+            return "unit"
         if self.teachers.shard_by is not None:
             return self.teachers.shard_by
         return "position" if self.protect.relation is Relation.REPLACE_ONE or self.domain.id is None else "record"
@@ -169,7 +175,9 @@ class TeachersJob(PrivateJob):
     @property
     def sharding(self) -> Sharding:
         """Which rows go where."""
-        return Sharding(self.teachers.count, self.teachers.seed, self.shard_by != "position", self.aside)
+        column = self.protect.column
+        by_id = self.domain.id is not None if column is not None else self.shard_by != "position"
+        return Sharding(self.teachers.count, self.teachers.seed, by_id, self.aside, column)
 
     @property
     def estimate_epsilon(self) -> float | None:
@@ -231,13 +239,16 @@ class TeachersJob(PrivateJob):
             "changed": self.changed,
             "classes": [str(c) for c in self.all_classes],
             "domain": self.domain.digest(),
+            **({} if self.protect.column is None else {"unit": self.protect.column}),
         }
 
     @property
     def assumptions(self) -> tuple[str, ...]:
         owned, *others = super().assumptions
         by = self.shard_by
-        if by == "unit":
+        if self.protect.column is not None:
+            owned = f"all rows with one {self.protect.column} belong to {self.protect.unit} and are in one shard"
+        elif by == "unit":
             owned = f"the id column names {self.protect.unit}: all of its rows have the same id"
         public = "queries are public: they hold nothing about the lake beyond what was released"
         if self.aside:
@@ -293,8 +304,8 @@ class TeachersJob(PrivateJob):
     def scan(self) -> Lake:
         """Open the lake; refuse more teachers than it has rows for, where the number of rows is public."""
         label, binary = self.domain.label.column, self.classes is None
-        by_id = self.shard_by != "position"
-        lake = open_lake(self.source, self.domain, label=binary, ids=by_id, empty=not self.rows_public)
+        lake = open_lake(self.source, self.domain, label=binary, ids=self.sharding.by_id, empty=not self.rows_public)
+        check_units(lake, self.protect, self.protect.column)
         if not binary and label not in lake.schema.names:
             raise DataError(f"the lake has no label column {label!r}")
         if self.shard_by == "position":

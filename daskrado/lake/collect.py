@@ -111,7 +111,10 @@ class Passes:
         statistic.check_rows(self.lake.rows)
         if statistic.noises_rows and self._key.public:
             raise UsageError(f"statistic {statistic.name} draws noise on rows: its key must be secret, drop the seed")
-        flight = statistic if self._units is None else in_flight(statistic)
+        if statistic.noises_rows and self._units is not None and self._units.record is None:
+            raise UsageError(f"statistic {statistic.name} draws noise on rows: units are bounded by how: sample")
+        weighted = self._units is not None and not statistic.noises_rows
+        flight = in_flight(statistic) if weighted else statistic
         job = replace(self._job, statistic=flight, share=share)
         report = progress or silent
         if not self.lake.partitions:  # a lake without rows, whose number is secret
@@ -125,7 +128,7 @@ class Passes:
         if total.rows != self.lake.rows:
             raise DataError("the lake changed while it was read: another number of rows than in its footers")
         self.done += 1
-        vector = total.vector if self._units is None else finished(statistic, total.vector)
+        vector = finished(statistic, total.vector) if weighted else total.vector
         return Summary(statistic, self.lattice, vector, total.rows)
 
     def over_another(self, source: Any) -> contextlib.AbstractContextManager[Passes]:
@@ -151,6 +154,7 @@ def open_passes(
     *,
     seeded: bool = False,
     by_record: bool | None = None,
+    by_unit: bool = False,
     placed: bool = False,
     key: SignatureKey | None = None,
     client: Client | None = None,
@@ -164,16 +168,16 @@ def open_passes(
     ``memory`` is the number of bytes for rows in each process, and no more is kept than that. By default this process
     takes 40 % of what the machine has left, and workers give what the scheduler grants: half of their limit, over all
     jobs; beyond that rows go to scratch files without a name, up to half of what the disk has left.
-    ``by_record`` gives rows their seeds by record id; by default wherever the Domain has one. ``placed`` tells rows
-    their place in the lake. ``strict`` refuses unusable rows, which else count as nothing. ``secret_rows``: nothing
-    that is said or refused may depend on the number of rows. ``units`` says what rows count for where people own
-    several.
+    ``by_record`` gives rows their seeds by record id, by default wherever the Domain has one; ``by_unit`` gives all
+    rows of a unit one seed. ``placed`` tells rows their place in the lake. ``strict`` refuses unusable rows, which
+    else count as nothing. ``secret_rows``: nothing that is said or refused may depend on the number of rows.
+    ``units`` says what rows count for where people own several.
     """
     client = None if lake.in_memory or not lake.partitions else client
     statistic = _Nothing(domain.width)
     records = seeded and domain.id is not None if by_record is None else by_record
     compiled = lake.rows * domain.width >= REPAID_CELLS and _least_limit(client) >= COMPILER_NEEDS
-    job = Job(statistic, domain, lattice, by_record=records, seeded=seeded, compiled=compiled, strict=strict)
+    job = Job(statistic, domain, lattice, records, seeded=seeded, by_unit=by_unit, compiled=compiled, strict=strict)
     if placed:
         job = replace(job, rows=lake.rows)
     secret = key or SignatureKey.secret()

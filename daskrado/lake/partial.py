@@ -51,6 +51,7 @@ class Job:
     lattice: Lattice
     by_record: bool
     seeded: bool
+    by_unit: bool = False  # all rows of a unit have one seed, so that it is in one share
     share: Share | None = None
     rows: int | None = None  # of the lake, for sums that go by position
     compiled: bool = False  # the lake is large enough to repay compiling the inner loops
@@ -116,6 +117,7 @@ def partition_partial(job: Job, partition: Any, keys: Keys, content: Any, first:
     copies: list[Rows] = []
     try:
         weights = None if keys.units is None else keys.units.of_partition(partition, content)
+        owners = keys.units.owners(partition, content, keys.material) if keys.units and job.by_unit else None
         for group, table in partition.tables(columns) if content is None else [(0, content.select(columns))]:
             encoded = encode_table(
                 job.domain, table, label=use != "none", ids=job.by_record, missing_labels=use == "optional"
@@ -130,7 +132,10 @@ def partition_partial(job: Job, partition: Any, keys: Keys, content: Any, first:
             whole = None if keep is not None or weights is not None else _at_once(job, encoded, name, keys.material)
             if whole is not None:
                 vector = job.statistic.merge(vector, whole)
-            mine = None if weights is None else weights[rows : rows + encoded.length]
+            own = slice(rows, rows + encoded.length)
+            mine = None if weights is None else weights[own]
+            if owners is not None:
+                encoded.ids = owners[own]
             for block in blocks(job, encoded, name, keys.material, first + rows, mine) if whole is None else ():
                 vector = job.statistic.merge(vector, job.partial(block))
                 if keep is not None:

@@ -13,10 +13,12 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from daskrado.lake.scan import Lake
+from daskrado.lake.units import Units
 from daskrado.table.domain import Domain
 from daskrado.table.encoding import encode_table, needed_columns
 
 _CHUNK = 16_384
+_SHARE = 1 << 20  # reports in one file, where they are mixed
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +43,39 @@ def check_readable(domain: Domain, lake: Lake) -> None:
             pass
 
 
-def write_reports(
-    domain: Domain, lake: Lake, randomise: Randomise, folder: Path, progress: Callable[[int, int], None] | None = None
-) -> int:
-    """Randomise every row of a lake, once, into one file for each partition; returns the number of rows.
+@dataclass(frozen=True)
+class Kept:
+    """Which rows report, where units are bounded.
 
-    Not a task of a cluster: a task may run twice, and two reports of one row cost twice.
+    ``mixed``: files and places must not tell where a unit's rows lie, so reports are in the order of a keyed hash of
+    their units.
     """
+
+    units: Units
+    mixed: bool
+
+
+def write_reports(
+    domain: Domain,
+    lake: Lake,
+    randomise: Randomise,
+    folder: Path,
+    progress: Callable[[int, int], None] | None = None,
+    kept: Kept | None = None,
+) -> int:
+    """Randomise every row of a lake that reports, once; returns the number of reports.
+
+    There is one file for each partition, or for each share of the units where reports are mixed. Not a task of a
+    cluster: a task may run twice, and two reports of one row cost twice.
+    """
+    files = _by_partition(domain, lake, randomise, kept)
+    if kept is not None and kept.mixed:
+        files = _by_unit(domain, lake, randomise, kept.units)
     rows = 0
-    for number, partition in enumerate(lake.partitions):
+    for number, (total, parts) in enumerate(files):
         writer: pq.ParquetWriter | None = None
         try:
-            for block in _blocks(domain, partition):
-                part = randomise(block)
+            for part in parts:
                 if writer is None:
                     path = folder / f"part-{number:05d}.parquet"
                     writer = pq.ParquetWriter(path, part.schema, compression="zstd", write_page_checksum=True)
@@ -63,13 +85,42 @@ def write_reports(
             if writer is not None:
                 writer.close()
         if progress is not None:
-            progress(number + 1, len(lake.partitions))
+            progress(number + 1, total)
     return rows
 
 
-def _blocks(domain: Domain, partition: Any) -> Iterator[SourceRows]:
-    """The rows of a partition; each block's ``x`` is overwritten by the next one."""
+Files = Iterator[tuple[int, Iterator[pa.Table]]]  # how many there are, and the content of each
+
+
+def _by_partition(domain: Domain, lake: Lake, randomise: Randomise, kept: Kept | None) -> Files:
+    for partition in lake.partitions:
+        weights = None if kept is None else kept.units.of_partition(partition)
+        blocks = _blocks(domain, partition, None if weights is None else weights > 0)
+        yield len(lake.partitions), (randomise(block) for block in blocks)
+
+
+def _by_unit(domain: Domain, lake: Lake, randomise: Randomise, units: Units) -> Files:
+    """The lake is read once for each share, so that memory holds the reports of one share alone."""
+    reporting = sum(int(np.count_nonzero(units.of_partition(part))) for part in lake.partitions)
+    shares = max(1, -(-reporting // _SHARE))
+    for share in range(shares):
+        tables, order = [], []
+        for partition in lake.partitions:
+            owners = units.owners(partition, None, units.key)
+            mine = (units.of_partition(partition) > 0) & (owners % np.uint64(shares) == np.uint64(share))
+            order.append(owners[mine])
+            tables += [randomise(block) for block in _blocks(domain, partition, mine)]
+        yield shares, iter([pa.concat_tables(tables).take(np.argsort(np.concatenate(order)))] if tables else [])
+
+
+def _blocks(domain: Domain, partition: Any, chosen: NDArray[np.bool_] | None = None) -> Iterator[SourceRows]:
+    """The rows of a partition, or those chosen; each block's ``x`` is overwritten by the next one."""
+    first = 0
     for _, table in partition.tables(needed_columns(domain)):
+        if chosen is not None:
+            mine = chosen[first : first + table.num_rows]
+            first += table.num_rows
+            table = table.filter(pa.array(mine))
         encoded = encode_table(domain, table)
         assert encoded.labels is not None
         buffer = np.empty((min(_CHUNK, max(1, encoded.length)), domain.width), order="F")

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from daskrado.errors import DataError, UsageError
 from daskrado.lake.scan import Lake
 from daskrado.lake.seeds import SignatureKey, record_seeds
+from daskrado.lake.units import unit_hashes
 from daskrado.statistics.rados import mix
 from daskrado.table.domain import Domain
 from daskrado.table.encoded_table import EncodedTable
@@ -29,9 +30,11 @@ _CHUNK_ROWS = 32_768
 class Sharding:
     """k shards, and possibly a part of the rows kept aside as unlabelled queries.
 
-    ``by_id`` hashes the record id with a public key: adding or removing a record reaches one shard. Else shards are
-    dealt by position in the lake, which is sound where a row is replaced in its place. A row lies in exactly one
-    shard by construction: its number is one function of its id or its position.
+    ``unit`` names the column of the units, whose ids are hashed with a public key: whatever happens to a unit's rows
+    reaches one shard, and those without an id count as nothing. Else ``by_id`` does so with the record id: adding or
+    removing a record reaches one shard. Else shards are dealt by position in the lake, which is sound where a row is
+    replaced in its place. A row lies in exactly one shard by construction: its number is one function of who owns it,
+    of its id or of its position.
 
     Reference
         Parallel composition needs an assignment that does not look at the content (McSherry 2009).
@@ -41,6 +44,7 @@ class Sharding:
     seed: int = 0
     by_id: bool = True
     aside: float = 0.0
+    unit: str | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.count <= 1_000_000:
@@ -49,12 +53,18 @@ class Sharding:
             raise UsageError(f"the share of rows kept aside must be at least 0 and below 1, got {self.aside}")
 
     def order(self, ids: NDArray[Any] | None, first: int, rows: int) -> NDArray[np.uint64]:
-        """One number per row by which it is assigned and by which a shard's rows are sorted."""
+        """One number per row by which a shard's rows are sorted, and by which it is assigned where no unit is."""
         if not self.by_id:
             return np.arange(first, first + rows, dtype=np.uint64)
         if ids is None:
             raise UsageError("shards by record id need the domain's id column")
         return record_seeds(SignatureKey.from_seed(self.seed).key_bytes(), ids)
+
+    def owners(self, table: pa.Table) -> NDArray[np.uint64] | None:
+        """One number per row by which its unit is assigned, 0 for none; None where rows are."""
+        if self.unit is None:
+            return None
+        return unit_hashes(table.column(self.unit), SignatureKey.from_seed(self.seed).key_bytes())[:, 0]
 
     def assign(self, order: NDArray[np.uint64]) -> NDArray[np.int64]:
         """The shard of each row, or ASIDE."""
@@ -102,12 +112,14 @@ def read_rows(
 ) -> Iterator[LabelledRows]:
     """Encode one partition block by block; ``first`` is its first row's position."""
     columns = [*needed_columns(domain, label=False, ids=sharding.by_id), domain.label.column]
+    columns += [sharding.unit] if sharding.unit is not None and sharding.unit not in columns else []
     tables = partition.tables(columns) if content is None else [(0, content.select(columns))]
     where = getattr(partition, "path", partition.name)
     for _, table in tables:
         encoded = encode_table(domain, table, label=False, ids=sharding.by_id)
         labels = encode_classes(encoded, table.column(domain.label.column), classes)
         _refuse(where, encoded, strict=False)
+        owners = sharding.owners(table)
         for start in range(0, encoded.length, _CHUNK_ROWS):
             stop = min(start + _CHUNK_ROWS, encoded.length)
             x = np.ascontiguousarray(encoded.block(start, stop, np.empty((stop - start, domain.width), order="F")))
@@ -116,7 +128,10 @@ def read_rows(
                 y = np.where(encoded.unusable[start:stop], -1, y)
             ids = None if encoded.ids is None else encoded.ids[start:stop]
             order = sharding.order(ids, first + start, stop - start)
-            yield LabelledRows(clipped(x, domain.norm_bound), y, sharding.assign(order), order)
+            by = order if owners is None else owners[start:stop]
+            if owners is not None:
+                y = np.where(by == 0, -1, y)
+            yield LabelledRows(clipped(x, domain.norm_bound), y, sharding.assign(by), order)
         first += encoded.length
 
 

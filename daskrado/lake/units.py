@@ -45,6 +45,11 @@ class Units:
             return self.weights[partition.identity]
         return self.alone(_read(partition, self._read_columns(), content))
 
+    def owners(self, partition: Any, content: pa.Table | None, key: bytes) -> NDArray[np.uint64]:
+        """A number for the unit of each row of a partition under another key, by which units are dealt out."""
+        tables = _read(partition, [self.column], content)
+        return np.concatenate([unit_hashes(table.column(self.column), key)[:, 0] for table in tables])
+
     def alone(self, tables: Sequence[pa.Table]) -> NDArray[np.int32]:
         """The weights of rows whose units own no others."""
         ids = np.concatenate([np.zeros((0, 2), np.uint64), *(self._ids(table) for table in tables)])

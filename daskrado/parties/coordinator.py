@@ -122,7 +122,7 @@ class _Standing:
         assert job.budget is not None
         if not account.ledger.has_limits(self.round.study):
             epsilon = least_limit(charge.event, job.budget.epsilon, job.budget.delta)
-            account.ledger.set_limit(self.round.study, charge.relation, epsilon, job.budget.delta)
+            account.ledger.set_limit(self.round.study, charge.debit.for_limit, epsilon, job.budget.delta)
         run.grants[ROLE] = charge.reserve(account, self.round.study)
         return run.release(ROLE, plan.mechanism, gather)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from daskrado.cluster import ClusterConfig, connect
 from daskrado.errors import DataError, UsageError
 from daskrado.lake.collect import Progress, collect
 from daskrado.lake.scan import Lake
+from daskrado.lake.units import check_units, units_of
 from daskrado.ledger.account import Account
 from daskrado.ledger.charging import opened_ledger
 from daskrado.ledger.journal import Journal
@@ -211,6 +213,8 @@ def _vector(
     """
     job = plan.job
     lake = job.scan(len(round_.roster))  # each site keeps within its part of the range of int64
+    for protect in job.whose:
+        check_units(lake, protect, job.domain.id)
     with connect(job.cluster, lake.size) as client:
 
         def gather() -> Summary:
@@ -224,6 +228,7 @@ def _vector(
                 progress=progress,
                 strict=not job.protects,
                 secret_rows=not job.rows_public,
+                units=units_of(lake, job.protect, secrets.token_bytes(32), job.domain.id),
             )
 
         if plan.mechanism is None:

@@ -17,11 +17,12 @@ from daskrado.jobs.outcome import Charge, calibrated
 from daskrado.learners.base import ReleaseLearner
 from daskrado.parties.mailbox import check_name
 from daskrado.parties.rounds import Round
-from daskrado.privacy.mechanisms import DiscreteGaussian, Mechanism, Target
+from daskrado.privacy.mechanisms import DiscreteGaussian, Mechanism
 from daskrado.privacy.protect import Budget, Private, Protect
 from daskrado.privacy.shares import GaussianShares
 from daskrado.privacy.statement import PrivacyStatement
 from daskrado.statistics.base import Statistic
+from daskrado.statistics.bounded import bounded, target_of
 from daskrado.table.domain import Domain
 from daskrado.table.yaml_file import Frozen, parse, read_yaml
 
@@ -48,9 +49,10 @@ class RoundJob(LearnJob):
 
     @property
     def summed(self) -> Statistic:
-        """The one statistic that is summed over the sites."""
+        """The one statistic that is summed over the sites; each site bounds its own units."""
         assert self.chosen_statistic is not None  # Terms refuses learners without one
-        return self.chosen_statistic
+        bound = None if self.protect is None else self.protect.bound
+        return bounded(self.chosen_statistic, bound, self.lattice)
 
 
 @dataclass(frozen=True)
@@ -99,8 +101,6 @@ class Terms(Frozen):
                 "noise is missing: {kind: distributed, honest: N}, or {kind: central} where the "
                 "coordinator is trusted with the exact total"
             )
-        if self.protect is not None:
-            self.protect.refuse_units("a study, which cannot tell whether two sites know one unit,")
         if not isinstance(self.learner, ReleaseLearner):
             raise ValueError(f"learner {self.learner.name} reads the lake several times, which a study cannot")
         if not self.private and self.noise is not None:
@@ -139,11 +139,14 @@ class Terms(Frozen):
     def _noise_of(self, job: RoundJob, private: Private, sites: int) -> tuple[Mechanism, list[str]]:
         """Noise that a trusted coordinator adds once, or shares of it that every site adds; and what it assumes."""
         protect, budget = private.protect, private.budget
-        assumed = [f"{protect.owned.removesuffix(' in the lake')} at all sites together", *job.assumptions[1:]]
+        owned = f"{protect.owned.removesuffix(' in the lake')} at all sites together"
+        if protect.column is not None:
+            owned = f"{protect.owned}, at each site: {protect.unit} known to several sites is a unit of each"
+        assumed = [owned, *job.assumptions[1:]]
         if not isinstance(self.noise, DistributedNoise):
             assumed.append("the coordinator is trusted with the exact total, adds noise once and releases one round")
             return calibrated(private, job.summed, job.lattice, job.mechanism), assumed
-        honest, target = self.noise.honest, Target(job.summed, job.lattice, protect.relation, protect.rows_per_unit)
+        honest, target = self.noise.honest, target_of(job.summed, job.lattice, protect)
         assumed += [
             f"in any roster of at least {self.minimum} sites, {honest} or more add their share of noise "
             "and keep their keys secret",

@@ -20,8 +20,8 @@ class PublicFacts:
     """What a learner may know before it reads a row. ``rows`` is public, or a public stand-in under add/remove.
 
     ``lattice_bits`` is the grid on which rows will be summed; None leaves it to a public rule. Where units are
-    bounded, ``rows`` is their number and ``rows_per_unit`` what each counts for; ``spread`` says that this is over
-    any number of its rows.
+    bounded, as ``by_unit`` says, ``rows`` is their number and ``rows_per_unit`` what each counts for; ``spread`` says
+    that this is over any number of its rows.
     """
 
     rows: int
@@ -33,6 +33,7 @@ class PublicFacts:
     rows_per_unit: int = 1
     lattice_bits: int | None = None
     spread: bool = False
+    by_unit: bool = False
 
 
 def reach(loss: Loss, facts: PublicFacts) -> float:

@@ -81,6 +81,16 @@ class Protect(Frozen):
                 "and rows_per_unit where some belong together"
             )
 
+    def sampled_only(self, what: str) -> None:
+        """Refuse weights where rows are randomised one by one, and a number of them that would tell of a unit."""
+        if self.how == "spread":
+            raise ValueError(f"{what} has no weights that bound a unit: protect.unit.how: sample")
+        if self.column is not None and self.rows_per_unit > 1 and not self.rows_public:
+            raise ValueError(
+                f"{what} would tell by their number how many rows a unit has: under {self.relation} "
+                f"protect.unit.bound: 1, got {self.rows_per_unit}"
+            )
+
     @property
     def owned(self) -> str:
         """What is enforced, or the assumption that nothing here enforces."""

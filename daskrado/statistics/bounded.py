@@ -202,11 +202,12 @@ def _kept(block: Block) -> int:
 def bounded(statistic: Statistic, bound: int | None, lattice: Lattice) -> Statistic:
     """The statistic of units that count as ``bound`` rows at most.
 
-    As it is where no bound is enforced, or where it is never released and its weighted sum need not be whole.
+    As it is where no bound is enforced, where it is never released and its weighted sum need not be whole, or where
+    every row has noise of its own: then rows that a unit may not add are left out.
     """
-    if bound is None or isinstance(statistic, Bounded) or not statistic.released:
+    if bound is None or isinstance(statistic, Bounded) or not statistic.released or statistic.noises_rows:
         return statistic
-    if statistic.noises_rows or statistic.needs_place:
+    if statistic.needs_place:
         raise UsageError(f"{statistic.name} treats rows one by one, by their places: it cannot count units; use rows")
     return Bounded(statistic.width, statistic, bound, lattice.bits)
 

@@ -45,6 +45,12 @@ class _NoisyRows(Statistic):
         """None: the noise is on the rows already, and nothing may be added to it again."""
         self.unsupported(relation)
 
+    def _summed(self, rows: Rows) -> IntVector:
+        """The base's sums of noisy rows, or of those that are kept of each unit."""
+        if rows.weights is not None:
+            rows = replace(rows.where(rows.weights > 0), weights=None)
+        return self.base.partial(rows)
+
 
 @dataclass(frozen=True)
 class NoisyEdgeRados(_NoisyRows):
@@ -69,7 +75,7 @@ class NoisyEdgeRados(_NoisyRows):
         noisy = rows.x + gaussian_noise(rows.place, len(rows.y), self.width, self.scale)
         noisy *= np.where(rows.y == 0, 1, rows.y)[:, None]
         # The base sees noisy edges and no label of their own: it can only post-process what was protected.
-        return self.base.partial(replace(rows, features=np.asfortranarray(noisy), y=np.ones_like(rows.y)))
+        return self._summed(replace(rows, features=np.asfortranarray(noisy), y=np.ones_like(rows.y)))
 
     def largest_per_row(self, lattice: Lattice) -> int:
         """One noisy coordinate, twice where Hadamard rados use it twice."""
@@ -105,7 +111,7 @@ class RandomisedRados(_NoisyRows):
         flip = flips(rows.place, len(rows.y), len(self.features), self.epsilon)
         x = rows.x.copy(order="K")
         x[:, self.features] *= np.where(flip, -1.0, 1.0)
-        return self.base.partial(replace(rows, features=x))
+        return self._summed(replace(rows, features=x))
 
     def largest_per_row(self, lattice: Lattice) -> int:
         """As the base."""

@@ -79,15 +79,16 @@ class _FromGrid(IterativeLearner):
 class Tuning(_FromGrid):
     """The grid's learners, each with the whole budget on one of m + 1 parts; the last part chooses.
 
-    Rows are dealt out by public random numbers, keyed by record id under add/remove and by position otherwise, never
-    by their content. A lake whose folders are named after a column is refused where rows go by position. The
-    choice is by the exponential mechanism on the number of mistakes.
+    Rows are dealt out by public random numbers, never by their content: keyed by the unit's id where units are
+    bounded, else by record id under add/remove and by position otherwise. A lake whose folders are named after a
+    column is refused where rows go by position. The choice is by the exponential mechanism on the number of mistakes,
+    each row's counted as its weight.
 
     Sensitivity
-        One protected unit is in one part, if it has one row, so the parts' guarantees hold together at the price of
-        one (parallel composition). On the last part one row moves each count of mistakes by at most 1 and the choice
-        costs epsilon. Published are the chosen model and its place in the grid, which follow from both; the other
-        models and all counts are not.
+        One protected unit is in one part, with all its rows or with its only one, so the parts' guarantees hold
+        together at the price of one (parallel composition). On the last part a row moves each count of mistakes by
+        at most 1, a bounded unit by at most what it counts for, and the choice costs epsilon. Published are the
+        chosen model and its place in the grid, which follow from both; the other models and all counts are not.
 
     Reference
         Chaudhuri, Monteleoni and Sarwate (2011), algorithm 4; McSherry and Talwar (2007).
@@ -101,10 +102,10 @@ class Tuning(_FromGrid):
         return replace(facts, rows=max(1, facts.rows // (len(self.grid) + 1)))
 
     def guarantee(self, facts: PublicFacts) -> Guarantee:
-        if facts.rows_per_unit > 1:
+        if facts.rows_per_unit > 1 and not facts.by_unit:
             raise UsageError(
                 f"tuning deals rows out one by one: a unit of {facts.rows_per_unit} rows would be in several parts; "
-                "tune on public data instead"
+                "name its column (protect.unit: {column: ...}), or tune on public data"
             )
         part = self.part(facts)
         if noise_to_signal(part) > 1:
@@ -117,7 +118,7 @@ class Tuning(_FromGrid):
             )
         how = "exponential mechanism over disjoint parts (Chaudhuri et al. 2011, algorithm 4); "
         found = self._dearest(facts, how)
-        if facts.relation is Relation.ADD_REMOVE:
+        if facts.relation is Relation.ADD_REMOVE or facts.by_unit:
             return found
         return replace(found, assumptions=(*found.assumptions, KEPT_PLACE))
 
@@ -139,13 +140,13 @@ class Tuning(_FromGrid):
         mistakes = Mistakes(session.passes.domain.width, columns)
         drawn = session.draw(
             lambda: session.passes.sum(mistakes, share=Share(parts - 1, parts)).vector[:-1].astype(np.float64),
-            lambda wrong: np.array([exponential_choice(-wrong, facts.epsilon, 1.0)]),
+            lambda wrong: np.array([exponential_choice(-wrong, facts.epsilon, float(facts.rows_per_unit))]),
         )
         chosen = int(drawn[0])
         return models[chosen].chosen_as(self.grid[chosen].name, place_in_grid=chosen, grid=len(self.grid))
 
     def _facts(self, passes: Passes, share: Share, facts: PublicFacts) -> PublicFacts:
-        """The part's exact number of rows where that is public, else its expected number."""
+        """The part's exact number of rows, or what its units count for, where that is public; else an estimate."""
         if not facts.relation.rows_public:
             return self.part(facts)
         counted = passes.sum(Mistakes(passes.domain.width, np.zeros((passes.domain.width, 1))), share=share)
