@@ -1,0 +1,12 @@
+"""scikit-learn's face: estimators over the same jobs, ledger and statements as the command line.
+
+``pip install 'daskrado[sklearn]'``. Each estimator is one class in one file; ``tests/contracts/test_estimators.py``
+walks this package.
+"""
+
+from daskrado.sklearn.classifier import PrivateClassifier
+from daskrado.sklearn.labels import LabelPrivateClassifier
+from daskrado.sklearn.rados import RadoClassifier
+from daskrado.sklearn.teachers import TeacherClassifier
+
+__all__ = ["LabelPrivateClassifier", "PrivateClassifier", "RadoClassifier", "TeacherClassifier"]

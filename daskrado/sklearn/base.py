@@ -1,0 +1,263 @@
+"""What every classifier here is: parameters, one charged fit, predictions by the published model."""
+
+from __future__ import annotations
+
+import inspect
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from daskrado.api import run
+from daskrado.errors import UsageError
+from daskrado.jobs.outcome import Result
+from daskrado.lake.scan import open_lake
+from daskrado.ledger.charging import opened_ledger
+from daskrado.ledger.config import LedgerConfig
+from daskrado.models.linear import LinearModel
+from daskrado.privacy.statement import PrivacyStatement
+from daskrado.sklearn.rows import (
+    UNIT,
+    domain_from_rows,
+    domain_of_numbers,
+    is_frame,
+    is_lake,
+    named,
+    read_domain,
+    with_column,
+)
+from daskrado.table.domain import Domain
+from daskrado.table.label_sides import label_sides
+
+_SEARCHES = "sklearn.model_selection"
+
+
+class LakeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """A classifier whose ``fit`` is one run of a job: charged to the ledger under ``dataset`` before a row is read.
+
+    A clone has the parameters and nothing else: its fit is a run of its own and is charged anew. What is learned
+    (``result_``, ``model_``) is released or public, so a pickle holds no row.
+    """
+
+    dataset: str | None
+    domain: Any
+    bounds: Any
+    classes: Any
+    private: bool
+    unit: Any
+
+    result_: Result
+    model_: LinearModel
+    classes_: NDArray[Any]
+    n_features_in_: int
+    feature_names_in_: NDArray[np.object_]
+
+    @abstractmethod
+    def _job(self, domain: Domain) -> Mapping[str, Any]:
+        """The keys of the job, but for lake, domain, data set and output."""
+
+    def fit(self, X: Any, y: Any = None, *, units: Any = None) -> Self:
+        """Learn from a lake's address, from a frame that holds the label, or from ``X`` and ``y``.
+
+        ``units`` are the ids of the people who own the rows, where they are no column of ``X``.
+        """
+        domain = read_domain(self.domain)
+        if domain is None and self.private and (self.bounds is None or self.classes is None):
+            raise UsageError(
+                f"{type(self).__name__} needs domain=, the public bounds and categories of the columns ('daskrado "
+                "init LAKE --label COLUMN' drafts one from a schema), or bounds=(lower, upper) and classes= for "
+                "an array of numbers: neither is ever read off private rows"
+            )
+        if self.private and self.dataset is None:
+            raise UsageError(f"{type(self).__name__} needs dataset=, the name by which the ledger knows these rows")
+        if self.private:
+            _refuse_search()
+        if domain is None:
+            rows, domain = self._own_domain(X, y)
+        else:
+            rows = self._with_label(X, y, domain)
+        if units is not None:
+            rows = with_column(rows, self._unit_column or UNIT, units, "units")
+        job = {
+            **self._job(domain),
+            "dataset": self.dataset or "unnamed",
+            "lake": rows,
+            "domain": domain,
+            "output": ".",
+        }
+        return self._learned(run(job, write=False), arrays=self.domain is None)
+
+    def _learned(self, result: Result, *, arrays: bool) -> Self:
+        assert result.model is not None
+        self._arrays = arrays  # columns have no names of the Domain's, and scikit-learn checks them
+        self.result_ = result
+        self.model_ = result.model
+        domain = result.model.domain
+        self.classes_ = np.sort(np.array(domain.label.pair))
+        if not arrays:
+            self.feature_names_in_ = np.array(list(domain.columns), dtype=object)
+            self.n_features_in_ = len(domain.columns)
+        return self
+
+    def _own_domain(self, X: Any, y: Any) -> tuple[Any, Domain]:
+        """Rows as scikit-learn checks them, and a Domain of numbers: declared, or read off rows that are not private.
+
+        Of private rows only the schema is checked: no value, and not their number.
+        """
+        if is_lake(X):
+            raise UsageError(f"{type(self).__name__} needs domain= to read a lake: see 'daskrado init LAKE'")
+        if self.private:
+            X = validate_data(self, X, dtype=None, ensure_all_finite=False, ensure_min_samples=0)
+            if y is None:
+                raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
+            names = [f"x{i}" for i in range(X.shape[1])]
+            domain = domain_of_numbers(names, self.bounds, self.classes)
+        else:
+            X, y = validate_data(self, X, y, dtype=np.float64)
+            names = [f"x{i}" for i in range(X.shape[1])]
+            domain = domain_from_rows(X, names, _two_classes(y))
+        return with_column(named(X, names), "y", y, "y"), domain
+
+    def _with_label(self, X: Any, y: Any, domain: Domain) -> Any:
+        if y is None:
+            if is_lake(X) or is_frame(X):
+                return X
+            raise ValueError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None; a frame or a lake may "
+                f"hold it as column {domain.label.column!r}"
+            )
+        if is_lake(X):
+            raise UsageError(f"a lake holds its label: y is read from its column {domain.label.column!r}; drop y")
+        return with_column(named(X, list(domain.columns)), domain.label.column, y, "y")
+
+    @property
+    def _unit_column(self) -> str | None:
+        return self.unit.get("column") if isinstance(self.unit, Mapping) else self.unit
+
+    @property
+    def _whose(self) -> Any:
+        """``protect.unit`` of the job: a column of ids, or no more than a row."""
+        if self.unit is None or isinstance(self.unit, Mapping):
+            return self.unit or "one record"
+        return {"column": self.unit, "name": f"one {self.unit}"}
+
+    @property
+    def _sign(self) -> float:
+        """+1 where the positive side of the label is the second class, in sorted order, else -1."""
+        return 1.0 if self.model_.domain.label.pair[1] == self.classes_[1] else -1.0
+
+    def _rows(self, X: Any) -> Any:
+        check_is_fitted(self, "model_")
+        if self._arrays:
+            X = validate_data(self, X, reset=False, dtype=np.float64)
+        return named(X, list(self.model_.domain.columns))
+
+    def decision_function(self, X: Any) -> NDArray[np.float64]:
+        """Signed margins: above 0 for the second of ``classes_``."""
+        rows = self._rows(X)
+        return self._sign * self.model_.margins(rows)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The predicted class of each row."""
+        margins = self.decision_function(X)
+        return np.asarray(self.classes_[(margins >= 0).astype(np.intp)])
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """The share of **public** rows that are classified right, exactly.
+
+        Rows that the ledger knows as private are refused: an exact score of them is a release that nobody paid for.
+        """
+        check_is_fitted(self, "model_")
+        domain = self.model_.domain
+        if is_lake(X):
+            raise UsageError("score takes rows in memory: 'daskrado evaluate MODEL LAKE' evaluates a lake")
+        rows = self._with_label(self._rows(X) if y is not None else X, y, domain)
+        self._refuse_private(rows, domain)
+        column = rows[domain.label.column] if isinstance(rows, pd.DataFrame) else rows.column(domain.label.column)
+        sides = label_sides(domain.label, _arrow(column))
+        if sides is None:
+            raise ValueError(f"y must hold values of the domain's label: {domain.label.in_words}")
+        hit = np.where(self.model_.margins(rows) >= 0, 1, -1) == sides
+        return float(np.average(hit, weights=sample_weight))
+
+    def _refuse_private(self, rows: Any, domain: Domain) -> None:
+        """A seat belt: it knows a lake that the ledger knows, or the rows of this fit, not parts of them."""
+        if not self.private:
+            return
+        mark = open_lake(rows, domain).fingerprint
+        with opened_ledger(getattr(self, "ledger", None), LedgerConfig()) as ledger:
+            known = ledger.known_as(mark)
+        if known is not None:
+            raise UsageError(
+                f"these rows are private, as data set {known!r}, and score is exact: give public rows, or pay for an "
+                "evaluation"
+            )
+
+    @property
+    def statement_(self) -> PrivacyStatement:
+        """What the fit protects, for whom, by which theorem."""
+        check_is_fitted(self, "model_")
+        return self.result_.statement
+
+    @property
+    def coefficients_(self) -> Any:
+        """Weights by encoded feature, as the model publishes them."""
+        check_is_fitted(self, "model_")
+        return self.model_.coefficients
+
+    @property
+    def coef_(self) -> NDArray[np.float64]:
+        """Weights of the encoded features (``model_.domain.feature_names``), for the second class: 1 x features."""
+        check_is_fitted(self, "model_")
+        constant = bool(self.model_.domain.intercept)
+        weights = self.model_.weights[: len(self.model_.weights) - constant]
+        return self._sign * weights[np.newaxis, :]
+
+    @property
+    def intercept_(self) -> NDArray[np.float64]:
+        """The constant of the margin, before clipping."""
+        check_is_fitted(self, "model_")
+        domain = self.model_.domain
+        constant = self.model_.weights[-1] * domain.intercept if domain.intercept else 0.0
+        return np.array([self._sign * constant])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        tags.non_deterministic = bool(self.private)
+        tags.target_tags.required = self.domain is None
+        return tags
+
+
+def _two_classes(y: Any) -> NDArray[Any]:
+    """The classes of labels that nobody protects."""
+    check_classification_targets(y)
+    classes = np.unique(y)
+    if len(classes) > 2:
+        raise ValueError(f"Only binary classification is supported. The type of the target is {type_of_target(y)}.")
+    if len(classes) < 2:
+        raise ValueError(f"Classifier can't train when only one class is present: {classes[0]!r}.")
+    return classes
+
+
+def _arrow(column: Any) -> Any:
+    import pyarrow as pa
+
+    if isinstance(column, pd.Series):
+        return pa.Array.from_pandas(column)
+    return column.combine_chunks()
+
+
+def _refuse_search() -> None:
+    """Refuse scikit-learn's searches and cross-validations: they score private rows exactly."""
+    if any(frame.frame.f_globals.get("__name__", "").startswith(_SEARCHES) for frame in inspect.stack(context=0)):
+        raise UsageError(
+            "cross-validation on private rows gives out exact scores that nobody paid for: use learner "
+            "{'kind': 'tuning'}, which chooses in private, or search on public rows with private=False"
+        )

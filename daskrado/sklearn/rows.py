@@ -1,0 +1,101 @@
+"""What scikit-learn's ``X`` and ``y`` are here: a lake's address, a frame that holds the label, or two arrays.
+
+A Domain says which columns count; nothing of it is read off private rows. Only where nobody is protected may a Domain
+be made from the rows themselves, as every other scikit-learn estimator does.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from numpy.typing import NDArray
+from sklearn.utils.validation import column_or_1d
+
+from daskrado.errors import UsageError
+from daskrado.table.arrow_arrays import as_table
+from daskrado.table.domain import Domain
+from daskrado.table.yaml_file import parse
+
+UNIT = "unit"  # the column that ``units=`` of fit becomes, where the estimator names none
+
+
+def read_domain(domain: Any) -> Domain | None:
+    """A Domain as it is, from its file, or from the same keys."""
+    if domain is None or isinstance(domain, Domain):
+        return domain
+    return Domain.load(domain) if isinstance(domain, str | Path) else parse(Domain, domain, "domain")
+
+
+def is_lake(rows: Any) -> bool:
+    """Whether rows are given by an address, a list of addresses or a table's keys."""
+    if isinstance(rows, str | Path | dict):
+        return not hasattr(rows, "toarray")  # a sparse matrix of keys is a dict, too
+    return isinstance(rows, list | tuple) and bool(rows) and all(isinstance(part, str | Path) for part in rows)
+
+
+def is_frame(rows: Any) -> bool:
+    """Whether rows come with names of columns: pandas, Polars, Arrow, DuckDB, Dask."""
+    return isinstance(rows, pd.DataFrame) or as_table(rows) is not None or hasattr(rows, "npartitions")
+
+
+def named(rows: Any, names: list[str]) -> Any:
+    """Rows with names of columns: a frame as it is, an array in the order of the Domain's columns."""
+    if is_frame(rows):
+        return rows
+    if hasattr(rows, "toarray"):
+        raise TypeError("Sparse data was passed, but dense data is required: X.toarray() makes it dense.")
+    dimensions = np.ndim(rows[:1] if isinstance(rows, list) else rows)  # of a list, one row tells
+    if dimensions != 2:
+        raise ValueError(f"Expected 2D array, got {dimensions}D array instead: reshape X, or give a frame.")
+    frame = pd.DataFrame(rows).infer_objects()
+    if frame.shape[1] != len(names):
+        raise ValueError(f"X has {frame.shape[1]} features, but the domain has {len(names)}: {', '.join(names[:20])}")
+    return frame.set_axis(names, axis=1)
+
+
+def with_column(rows: Any, name: str, values: Any, what: str) -> Any:
+    """A frame with one more column: the label, or the ids of units."""
+    if hasattr(rows, "npartitions"):
+        raise UsageError(f"a Dask frame holds its {what} as a column: give {name!r} in the frame, not beside it")
+    values = column_or_1d(values, warn=True)
+    table = as_table(rows)
+    have = rows.columns if table is None else table.column_names
+    length = len(rows) if table is None else table.num_rows
+    if name in have:
+        raise UsageError(f"{what} is given twice: beside X, and as its column {name!r}")
+    if len(values) != length:
+        raise ValueError(f"X and {what} differ in length.")
+    if table is not None:
+        return table.append_column(name, pa.Array.from_pandas(pd.Series(values)))
+    return rows.assign(**{name: values})
+
+
+def domain_from_rows(rows: NDArray[np.float64], names: list[str], classes: NDArray[Any]) -> Domain:
+    """A Domain read off the rows themselves: **only where nobody is protected**."""
+    low, high = rows.min(axis=0), rows.max(axis=0)
+    room = np.maximum(np.maximum(np.abs(low), np.abs(high)), 1.0) * 1e-6  # of columns with one value
+    return domain_of_numbers(names, list(zip(low - room, high + room, strict=True)), classes)
+
+
+def domain_of_numbers(names: list[str], bounds: Any, classes: Any) -> Domain:
+    """A Domain of plain numbers between bounds: one pair for all columns, or one for each."""
+    pairs = np.asarray(bounds, dtype=np.float64)
+    if pairs.shape not in ((2,), (len(names), 2)):
+        raise UsageError(f"bounds must be a pair (lower, upper), or one for each of the {len(names)} columns of X")
+    if len(classes) != 2:
+        raise UsageError(f"classes must name two values, the negative one first, got {len(classes)}")
+    columns = {
+        name: {"kind": "numeric", "lower": float(low), "upper": float(high)}
+        for name, (low, high) in zip(names, np.broadcast_to(pairs, (len(names), 2)), strict=True)
+    }
+    negative, positive = (value.item() if isinstance(value, np.generic) else value for value in classes)
+    content = {
+        "label": {"column": "y", "positive": positive, "negative": negative},
+        "columns": columns,
+        "norm_bound": float(np.sqrt(len(names) + 1)),  # no row is clipped
+    }
+    return parse(Domain, content, "domain")
