@@ -130,6 +130,19 @@ def outer(x: Features, factors: Dense | None = None) -> Integers:
     return out
 
 
+def squares(x: Features) -> Integers:
+    """The sum of squares over rows, feature by feature; exact in int64."""
+    if not isinstance(x, Compact):
+        whole = x.astype(np.int64)
+        return np.asarray(np.einsum("ij,ij->j", whole, whole))
+    out = sums(x, x.one.astype(np.int64))  # right where a feature is worth ``one``
+    for kind, first, values in x.columns():
+        if kind in (NUMBER, TIMES):
+            whole = values.astype(np.int64) * (1 if kind == NUMBER else x.one)
+            out[first] = whole @ whole
+    return out
+
+
 def _tile(x: Features, factors: Dense | None, start: int, stop: int) -> Dense:
     """Some rows times their factors, rounded to whole numbers, as (features, rows)."""
     if isinstance(x, Compact) and (loop := loops.compiled("spread")) is not None:

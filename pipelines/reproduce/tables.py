@@ -70,7 +70,7 @@ def kdd() -> tuple[pd.DataFrame, dict[str, list[str]]]:
 def covertype() -> tuple[pd.DataFrame, dict[str, list[str]]]:
     """Class 2 against the rest."""
     table = pd.read_csv(next((data_folder() / "covertype").glob("*.gz")))
-    table["label"] = np.where(table.pop("Cover_Type") == 2, "two", "rest")
+    table["label"] = np.where(table.pop("Cover_Type") == 2, "two", "other")
     return table, {}
 
 
@@ -107,7 +107,7 @@ def diabetes130() -> tuple[pd.DataFrame, dict[str, list[str]]]:
 LABELS = {
     "adult": ("income", ">50K", "<=50K"),
     "kdd": ("attack", "other", "denial"),
-    "covertype": ("label", "two", "rest"),
+    "covertype": ("label", "two", "other"),
     "magic": ("label", "g", "h"),
     "diabetes130": ("label", "soon", "not"),
 }

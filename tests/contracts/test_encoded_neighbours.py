@@ -28,6 +28,7 @@ from daskrado.statistics import (
     UniformRados,
 )
 from daskrado.statistics.base import Place
+from daskrado.statistics.second_moments import SecondMoments
 from daskrado.table.domain import Domain
 from daskrado.table.encoding import encode_table
 from daskrado.table.lattice import Lattice
@@ -59,6 +60,8 @@ WIDTH = DOMAIN.width
 STATISTICS: list[Statistic] = [
     MeanOperator(WIDTH),
     Moments(WIDTH),
+    SecondMoments(WIDTH),
+    SecondMoments(WIDTH, pairs=False),
     HadamardRados(WIDTH, 8),
     UniformRados(WIDTH, 8),
     BalancedRados(WIDTH, 8),
@@ -131,7 +134,7 @@ def moved(statistic: Statistic, relation: Relation, change: np.ndarray) -> np.nd
     declared, parts = statistic.sensitivity(relation), statistic.split(change)
     assert not any(parts[name].any() for name in declared.public)
     noisy = [b for b in statistic.blocks if b.name not in declared.public]
-    return np.concatenate([parts[b.name].ravel() * b.normalised_step(LATTICE) for b in noisy])
+    return np.concatenate([np.zeros(0), *(parts[b.name].ravel() * b.normalised_step(LATTICE) for b in noisy)])
 
 
 @pytest.mark.parametrize(("statistic", "relation"), CASES, ids=lambda case: getattr(case, "name", str(case)))

@@ -31,6 +31,7 @@ from daskrado.statistics import (
 )
 from daskrado.statistics.boosting import MistakeCounts
 from daskrado.statistics.column_cells import ColumnCells
+from daskrado.statistics.second_moments import SecondMoments
 from daskrado.statistics.slopes import SlopeSum
 from daskrado.statistics.universe import Axis, Universe
 from daskrado.table.cells import CellColumn
@@ -46,6 +47,9 @@ EXAMPLES: list[Statistic] = [
     MeanOperator(1),
     Moments(WIDTH),
     Moments(1),
+    SecondMoments(WIDTH),
+    SecondMoments(1),
+    SecondMoments(WIDTH, pairs=False),
     UniformRados(WIDTH, 6),
     BalancedRados(WIDTH, 6),
     HadamardRados(WIDTH, 8),

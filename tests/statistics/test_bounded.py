@@ -28,6 +28,7 @@ from daskrado.statistics.bounded import WEIGHT_BITS, Bounded, finished, in_fligh
 from daskrado.statistics.label_means import BagCounts, LabelMeans
 from daskrado.statistics.margins import MarginHistogram
 from daskrado.statistics.risk import Mistakes
+from daskrado.statistics.second_moments import SecondMoments
 from daskrado.statistics.slopes import SlopeSum
 from daskrado.statistics.universe import Axis, Universe
 from daskrado.table.lattice import Lattice
@@ -38,6 +39,8 @@ UNIVERSE = Universe((Axis("a", ("x", "y", "z"), 0), Axis("label", ("0", "1"), No
 STATISTICS: list[Statistic] = [
     MeanOperator(WIDTH),
     Moments(WIDTH),
+    SecondMoments(WIDTH),
+    SecondMoments(WIDTH, pairs=False),
     HadamardRados(WIDTH, 8),
     SlopeSum.at(np.array([0.3, -0.2, 0.5, 0.1]), Huber(0.5), LATTICE),
     Histogram(WIDTH, UNIVERSE),
