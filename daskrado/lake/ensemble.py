@@ -20,7 +20,7 @@ from daskrado.lake.failures import RETRIES, gathered, give_up, refuse
 from daskrado.lake.label import job_label
 from daskrado.lake.mapping import run_tasks
 from daskrado.lake.partial import FAN_IN
-from daskrado.lake.room import refuse_spilling
+from daskrado.lake.room import give_back, promised, refuse_spilling
 from daskrado.lake.scan import Lake
 from daskrado.lake.steps import begin_step
 from daskrado.lake.teachers import (
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 WAVE_BYTES = 64 << 20  # encoded rows that a worker may hold between reading and training
+HELD = 2  # times: in pieces, and joined for training
 
 
 class Ensemble:
@@ -114,7 +115,8 @@ def train(
     """Train every teacher and keep them for the duration of the block.
 
     The lake is read in waves: one wave reads it once, keeps the rows of as many shards as fit in the workers' memory,
-    gathers them by shard and trains. So memory does not grow with the lake; a larger cluster needs fewer waves.
+    gathers them by shard and trains. So memory does not grow with the lake; a larger cluster needs fewer waves. The
+    scheduler grants that memory, as it does for kept rows: where other jobs have it, waves are a quarter as large.
     """
     report = progress or _silent
     begin_step(progress, "teacher")
@@ -122,25 +124,41 @@ def train(
         yield Ensemble(course, _train_here(course, lake, report), None)
         return
     refuse_spilling(client)
-    held = persist(client, partial(_train_on, client, course, lake, report))
+    ticket = secrets.token_hex(8)
+    try:
+        held = persist(client, partial(_train_on, client, course, lake, report, ticket))
+    finally:
+        give_back(client, ticket)
     try:
         yield Ensemble(course, held, client)
     finally:
         give_up(client, held)
 
 
-def waves(course: Course, rows: int, workers: int) -> list[list[int]]:
-    """Indices of groups, cut so that the encoded rows of one wave fit in the workers' memory."""
+def waves(course: Course, rows: int, room: int) -> list[list[int]]:
+    """Indices of groups, cut so that the encoded rows of one wave fit into so many bytes."""
     groups = len(course.groups())
-    size = rows * (course.domain.width + 3) * 8
-    number = min(groups, max(1, math.ceil(size / (WAVE_BYTES * workers))))
+    number = min(groups, max(1, math.ceil(_encoded(course, rows) / room)))
     edges = [groups * i // number for i in range(number + 1)]
     return [list(range(a, b)) for a, b in itertools.pairwise(edges)]
 
 
+def _encoded(course: Course, rows: int) -> int:
+    """Bytes of so many encoded rows."""
+    return rows * (course.domain.width + 3) * 8
+
+
+def _room(client: Client, course: Course, rows: int, ticket: str) -> int:
+    """Bytes of rows that a wave may hold on all workers: what the scheduler grants, and never less than a quarter."""
+    workers = max(1, len(workers_of(client)))
+    most = WAVE_BYTES * workers
+    given = promised(client, ticket, HELD * (min(most, _encoded(course, rows)) + workers))  # shares are rounded down
+    return max(most // 4, sum(given.values()) // HELD)
+
+
 def _train_here(course: Course, lake: Lake, report: Progress) -> list[Trained]:
     groups, trained = course.groups(), []
-    for wave in waves(course, lake.rows, 1):
+    for wave in waves(course, lake.rows, WAVE_BYTES):
         chosen = [groups[i] for i in wave]
         splits = []
         for first, partition in _placed(lake):
@@ -156,7 +174,7 @@ def _train_here(course: Course, lake: Lake, report: Progress) -> list[Trained]:
     return trained
 
 
-def _train_on(client: Client, course: Course, lake: Lake, report: Progress) -> list[Any]:
+def _train_on(client: Client, course: Course, lake: Lake, report: Progress, ticket: str) -> list[Any]:
     """One future for each group of teachers, all of them trained."""
     import dask
 
@@ -166,7 +184,7 @@ def _train_on(client: Client, course: Course, lake: Lake, report: Progress) -> l
     with dask.annotate(**label.annotation()), Watch(client, name("split"), lambda _: "the lake") as watch:
         # A task, not scattered data: if the worker that holds it dies, it is made again.
         shared = client.submit(same, course, key=name("course"), pure=False)
-        for number, wave in enumerate(waves(course, lake.rows, max(1, len(workers_of(client))))):
+        for number, wave in enumerate(waves(course, lake.rows, _room(client, course, lake.rows, ticket))):
             chosen = [groups[i] for i in wave]
             splits = [
                 client.submit(

@@ -241,3 +241,53 @@ def test_no_secret_passes_through_the_scheduler(ward: Path, shared_cluster: Shar
     with open_passes(lake, domain, Lattice(domain.norm_bound), seeded=True, key=key, client=looker) as passes:
         passes.sum(HadamardRados(domain.width, 16), progress=look)
     assert seen == [False, True]
+
+
+def test_teachers_take_the_memory_that_the_scheduler_grants(
+    ward: Path, shared_cluster: SharedCluster, looker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same votes, in waves of a quarter where another client was promised everything; promises end with them."""
+    from daskrado.lake import ensemble
+    from daskrado.lake.room import give_back, promised
+    from daskrado.lake.shards import Sharding
+    from daskrado.lake.teachers import Course
+    from daskrado.learners.black_box import LeastSquares
+
+    domain = Domain.load(ward / "lake.yaml")
+    lake = open_lake(ward / "lake", domain, ids=True)
+    course = Course(domain, ("no", "yes"), Sharding(32), LeastSquares())
+    monkeypatch.setattr(ensemble, "WAVE_BYTES", ensemble._encoded(course, lake.rows) // 2)  # all rows in one wave
+    seen: list[tuple[int, int]] = []
+    genuine = ensemble.waves
+
+    def waves(course: Course, rows: int, room: int) -> list[list[int]]:
+        granted = looker.run_on_scheduler(
+            lambda dask_scheduler: sum(
+                size
+                for client, entry in dask_scheduler.extensions["daskrado"].items()
+                for promise in entry["promises"].values()
+                for size in promise.values()
+            )
+        )
+        seen.append((len(genuine(course, rows, room)), granted))
+        return genuine(course, rows, room)
+
+    def hoard(dask_scheduler: Any, client: str = looker.id) -> None:
+        promise = dict.fromkeys(dask_scheduler.workers, 10**12)
+        dask_scheduler.extensions["daskrado"][client]["promises"]["all"] = promise
+
+    monkeypatch.setattr(ensemble, "waves", waves)
+    promised(looker, "all", 0)
+    found = []
+    with shared_cluster.client() as job:
+        for taken in (False, True):
+            if taken:
+                looker.run_on_scheduler(hoard)
+            with ensemble.train(course, lake, client=job) as teachers:
+                found.append(teachers.votes(np.zeros((3, domain.width))).counts)
+            give_back(looker, "all")
+        wait_until_clean(looker)
+    assert [number for number, _ in seen] == [1, 4]
+    rows = 2 * 8 * (domain.width + 3) * lake.rows  # in pieces and joined
+    assert rows <= seen[0][1] <= rows + 4
+    assert np.array_equal(*found)

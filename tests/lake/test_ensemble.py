@@ -184,7 +184,7 @@ def test_votes_do_not_depend_on_partitions_order_workers_or_waves(
     assert (count(lake, queries, client=client) == wanted).all()
     monkeypatch.setattr(ensemble, "WAVE_BYTES", 8000)
     plan = course()
-    assert len(waves(plan, ROWS, 1)) > 3
+    assert len(waves(plan, ROWS, 8000)) > 3
     assert (count(lake, queries) == wanted).all()
     assert (count(lake, queries, client=client) == wanted).all()
 
