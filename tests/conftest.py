@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import seeded_noise
 from hypothesis import HealthCheck, settings
-from shared_cluster import NO_SPILLING, SharedCluster
+from long_lived import NO_SPILLING, SharedCluster
 
 from daskrado.cluster import ClusterConfig, connect
 from daskrado.lake.make import make_lake

@@ -105,6 +105,11 @@ def scheduler_bytes(dask_scheduler: Any) -> int:
     return total
 
 
+def task_seconds(dask_scheduler: Any) -> float:
+    """Seconds that workers have spent inside tasks so far, as they report them."""
+    return float(sum(prefix.all_durations["compute"] for prefix in dask_scheduler.task_prefixes.values()))
+
+
 def processor_seconds(process: int) -> float:
     """User and system time of a process."""
     import psutil

@@ -13,6 +13,7 @@ from daskrado.jobs.chosen_blocks import block_facts
 from daskrado.jobs.manifest import manifest_of, plain_json
 from daskrado.jobs.outcome import Outcome, Result, check_claim
 from daskrado.jobs.report import page_of
+from daskrado.lake.steps import begin_step
 from daskrado.ledger.charging import mark_public
 from daskrado.ledger.words import run_line
 from daskrado.models.error_bars import NOISE, SIGNAL, UNSEEN
@@ -29,6 +30,7 @@ _log = logging.getLogger(__name__)
 def publish(run: Run, outcome: Outcome, *, write: bool) -> Result:
     """Publish what a run found, if it is to be written, and return it."""
     check_claim(run, outcome.statement)
+    begin_step(run.progress, "publish")
     job, rows, prices = run.job, run.rows, run.prices()
     known = ({"rows": rows} if job.rows_public else {}) | ({"table": run.table} if run.table else {})
     known |= block_facts(job, run.account)

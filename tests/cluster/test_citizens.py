@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from distributed import Client
-from shared_cluster import NO_SPILLING, SharedCluster, left_behind, until, wait_until_clean
+from long_lived import NO_SPILLING, SharedCluster, left_behind, until, wait_until_clean
 
 import daskrado
 from daskrado.cli.main import cli

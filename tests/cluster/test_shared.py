@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from shared_cluster import SharedCluster, left_behind, until, wait_until_clean
+from long_lived import SharedCluster, left_behind, until, wait_until_clean
 
 import daskrado.jobs.run
 from daskrado.lake.collect import open_passes
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.cluster
 
 Clinic = Callable[..., tuple[Path, Domain]]
 LONG = 600.0  # seconds: for a test that hangs
-DEATHS = int(os.environ.get("DASKRADO_DEATHS", "4"))  # of drivers and of workers; 30 for the whole simulation
+DEATHS = 4  # of drivers and of workers; pipelines/reproduce/guests.py kills thirty
 PATIENT = {"relation": "add_remove", "unit": "one patient"}
 BOTH = {"epsilon": 0.5, "delta": 1e-7}
 KINDS: dict[str, dict[str, Any]] = {

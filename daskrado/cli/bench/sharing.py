@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from daskrado.cluster.simulated import (
     resident_mb,
     scheduler_bytes,
     simulated_cluster,
+    task_seconds,
 )
 from daskrado.lake import crew
 from daskrado.lake.collect import FAN_IN, collect, open_passes
@@ -97,16 +99,21 @@ def scale_figures(workers: int, partitions: int, seconds: float, passes: int) ->
     }
     domain = parse(Domain, content, "bench")
     lattice = Lattice(domain.norm_bound)
-    crew.TASK_BYTES = 0  # a partition a task, as if each were large
-    with simulated_cluster(workers) as (address, scheduler), connect(address) as client:
+    with (
+        patch.object(crew, "TASK_BYTES", 0),  # a partition a task, as if each were large
+        simulated_cluster(workers) as (address, scheduler),
+        connect(address) as client,
+    ):
         assert client is not None
+        sums = partial(_growth, client, domain, lattice)
+        sums(_lake(workers, 0.0))  # workers import what they need
+        tenth = sums(_lake(max(1, partitions // 10), 0.0))
         lake = _lake(partitions, seconds)
         before, started, sent = processor_seconds(scheduler), time.perf_counter(), _bytes(client)
-        memory = resident_mb()
-        collect(MeanOperator(domain.width), lake, domain, lattice, client=client)
+        busy: float = client.run_on_scheduler(task_seconds)
+        whole = sums(lake)
         took, cpu = time.perf_counter() - started, processor_seconds(scheduler) - before
-        memory = resident_mb() - memory
-        sent = _bytes(client) - sent
+        busy, sent = client.run_on_scheduler(task_seconds) - busy, _bytes(client) - sent
         ideal, tasks = partitions * seconds / workers, _tasks(partitions)
         descent = _passes(client, _lake(workers, 0.0), domain, lattice, passes)
         levels = _levels(client, _lake(max(64, partitions // 10), 0.0), domain, lattice)
@@ -116,13 +123,28 @@ def scale_figures(workers: int, partitions: int, seconds: float, passes: int) ->
         "seconds_a_task": seconds,
         "collect_seconds": round(took, 2),
         "work_seconds_a_worker": round(ideal, 2),
+        "task_seconds_a_worker": round(busy / workers, 2),
         "overhead": round(took / ideal - 1, 4) if ideal else None,
+        "overhead_beside_tasks": round(took * workers / busy - 1, 4),
         "scheduler_cpu_ms_a_task": round(1000 * cpu / tasks, 3),
         "scheduler_bytes_a_task": round(sent / tasks),
-        "driver_growth_mb": round(memory, 1),
+        "driver_growth_mb": {"a tenth": round(tenth, 1), "all": round(whole, 1)},
         "pass_over_kept_rows_ms": round(1000 * descent, 1),
         "merge_ms_by_level": levels,
     }
+
+
+def _growth(client: Any, domain: Domain, lattice: Lattice, lake: Lake) -> float:
+    """Megabytes by which the driver grows at most while it sums a lake whose list of files it has."""
+    most = before = resident_mb()
+
+    def look(done: int, total: int) -> None:
+        nonlocal most
+        del done, total
+        most = max(most, resident_mb())
+
+    collect(MeanOperator(domain.width), lake, domain, lattice, client=client, progress=look)
+    return most - before
 
 
 def _tasks(partitions: int) -> int:
