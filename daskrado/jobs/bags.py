@@ -204,4 +204,6 @@ def _sections(names: Sequence[str], bags: Bags, objectives: Sequence[float], *, 
     )
     if objectives:
         plot = draw(descent, "round", "objective", height=2.6)
-        yield Section("Alternation", text=f"{len(objectives)} rounds.", plot=plot)
+        rounds = [(str(place), f"{value:.6g}") for place, value in enumerate(objectives, 1)]
+        header = ("round", "objective")
+        yield Section("Alternation", header=header, rows=rounds, plot=plot, folded=True, detail=True)

@@ -17,6 +17,7 @@ from pydantic import Field, PrivateAttr, StrictBool, field_validator, model_vali
 
 from daskrado.cluster import ClusterConfig, cluster_config, is_cluster
 from daskrado.errors import UsageError, about_the_key
+from daskrado.jobs.card import Card
 from daskrado.jobs.chosen_blocks import block_line, payable, with_exact_blocks
 from daskrado.jobs.outcome import Charge, Line, Outcome, Result, calibrated
 from daskrado.jobs.run import Run
@@ -65,6 +66,7 @@ class Job(Frozen):
     output: str
     cluster: ClusterConfig = ClusterConfig()
     ledger: LedgerConfig = LedgerConfig()
+    card: Card | None = None
     _notes: tuple[str, ...] = PrivateAttr(())
 
     @field_validator("output")

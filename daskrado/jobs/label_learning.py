@@ -229,12 +229,15 @@ def _sections(domain: Domain, found: MeanOperatorFit) -> Iterator[Section]:
     noise, bounds, length = found.noise, found.bounds, float(np.linalg.norm(found.mean))
     shown = dict(zip(domain.feature_names, found.mean.tolist(), strict=True))
     plot = bars(shown, "mean operator, in shares of the norm bound", noise=0.0 if noise is None else noise.std)
+    header, table = ("feature", "mean operator"), [(name, f"{value:.6g}") for name, value in shown.items()]
     if noise is None or bounds is None:
-        yield Section("Mean operator", text=f"Length {length:.4g}; no central noise was added.", plot=plot)
+        text = f"Length {length:.4g}; no central noise was added."
+        yield Section("Mean operator", text=text, plot=plot, folded=True, detail=True, header=header, rows=table)
         return
     alone = noise.std * float(np.sqrt(len(shown)))
     text = f"The released mean operator has length {length:.4g}; noise alone would have length about {alone:.4g}."
-    yield Section("Mean operator against noise", text=text, plot=plot)
+    title = "Mean operator against noise"
+    yield Section(title, text=text, plot=plot, folded=True, detail=True, header=header, rows=table)
     law = f"{noise.kind}, scale {noise.scale:.4g}, standard deviation {noise.std:.4g} for each coordinate"
     theorem = "theorem 10 of Patrini, Nielsen and Nock 2015, corrected"
     moved = f"move by at most {bounds.weight_gap:.4g} (their theorem 6, with its constant)"
@@ -246,4 +249,4 @@ def _sections(domain: Domain, found: MeanOperatorFit) -> Iterator[Section]:
         ("weights times the norm bound", moved),
     ]
     text = "Bounds from the public scale of the noise alone; they hold together, with the probability given."
-    yield Section("What the noise can do", text=text, rows=rows)
+    yield Section("What the noise can do", text=text, rows=rows, detail=True)

@@ -346,12 +346,20 @@ def learn_outcome(job: LearnJob, model: LinearModel, released: Release | Learned
 def _noise_section(job: LearnJob, shown: Headline, released: Release | Learned) -> Section:
     title = "Noise against signal"
     if isinstance(released, Learned):
-        return Section(title, rows=list(job.forecast()))
+        return Section(title, rows=list(job.forecast()), detail=True)
     names = job.domain.feature_names
     named = names if len(names) == len(shown.values) else tuple(map(str, range(len(shown.values))))
     plot = bars(dict(zip(named, shown.values.tolist(), strict=True)), f"released {shown.what}", noise=shown.std)
     if not released.statement.private:
-        return Section(title, text="No noise was added.", plot=plot)
+        return Section(
+            title,
+            text="No noise was added.",
+            plot=plot,
+            header=("feature", f"released {shown.what}"),
+            rows=[(name, f"{value:.6g}") for name, value in zip(named, shown.values.tolist(), strict=True)],
+            folded=True,
+            detail=True,
+        )
     length, alone = float(np.linalg.norm(shown.values)), shown.std * math.sqrt(len(shown.values))
     return Section(
         title,
@@ -362,4 +370,5 @@ def _noise_section(job: LearnJob, shown: Headline, released: Release | Learned) 
             for block, entries, std, rows in job.noise_rows(released.noise_std)
         ],
         plot=plot,
+        detail=True,
     )

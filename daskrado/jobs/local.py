@@ -211,7 +211,7 @@ def read_reports(folder: Path, *, cluster: ClusterConfig | None = None, progress
     learner = f"moments of local {facts.reports.kind}"
     model = LinearModel(facts.domain, weights, facts.statement, learner, details)
     noise = f"The noise on the mean operator has standard deviation {released.noise_std['mean']:.4g}."
-    sections = [Section("Noise against signal", text=noise)]
+    sections = [Section("Noise against signal", text=noise, detail=True)]
     return Outcome(LocalFindings(reports), model.statement, model, released, sections=lambda: sections)
 
 

@@ -32,6 +32,7 @@ from daskrado.table.lattice import Lattice
 from daskrado.table.yaml_file import Frozen, write_text
 
 ROLE = "margins"
+TOLD = (-0.2, -0.1, 0.0, 0.1, 0.2)  # margins that a table says the share below of
 Weights = Mapping[str, NDArray[np.float64]]  # of each model, by its name
 
 
@@ -100,7 +101,7 @@ class Margins:
 
     def plot(self) -> str:
         """The margin distribution graph: the share of examples with margin at most theta, against theta."""
-        styles, colours = (":", "--", "-", "-."), ("#2b6cb0", "#c05621", "#2f855a", "#6b46c1")
+        styles, colours = (":", "--", "-", "-."), ("#2b6cb0", "#c05621", "#2f855a", "#805ad5")
         families = [name.split(",")[0] for name in self.names]
         colour_of = {family: colours[k % len(colours)] for k, family in enumerate(dict.fromkeys(families))}
 
@@ -242,7 +243,16 @@ class MarginsJob(PrivateJob):
     def _sections(self, found: Margins) -> list[Section]:
         who = "rows" if self.counted is None else "units"
         return [
-            Section("Margin distribution", text="Normalised margins of the rows of the lake.", plot=found.plot()),
+            Section(
+                "Margin distribution",
+                text="Normalised margins of the rows of the lake; below 0 the prediction is wrong.",
+                plot=found.plot(),
+                header=("model", *(f"margin at most {theta:g}" for theta in TOLD)),
+                rows=[
+                    (name, *(f"{np.interp(theta, found.edges, share):.4f}" for theta in TOLD))
+                    for name, share in zip(found.names, found.shares, strict=True)
+                ],
+            ),
             Section(
                 "Bounds on the true error",
                 text=f"Holds with probability {self.confidence:g} if the {who} were drawn independently; |H| = "

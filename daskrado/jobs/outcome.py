@@ -9,7 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskrado.jobs.report import Section
+from daskrado.jobs.section import Section
 from daskrado.ledger.account import Account
 from daskrado.ledger.ledger import Grant
 from daskrado.ledger.records import Debit
@@ -140,7 +140,8 @@ class Outcome:
     """What a job found. All of it is released or public.
 
     ``sections`` are made when the report is drawn, after ``files`` and the manifest are on disk. A ``model`` brings
-    its file, its section and its lines with it.
+    its file, its section and its lines with it. ``headline`` are figures that the report puts first; ``parts`` are
+    the statements of several things that were published, by name.
     """
 
     value: Any
@@ -154,6 +155,8 @@ class Outcome:
     files: Mapping[str, Callable[[Path], None]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     title: str = ""  # of the report, where the job itself cannot say it
+    headline: Sequence[Line] = ()
+    parts: Mapping[str, PrivacyStatement] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, repr=False)
@@ -224,13 +227,9 @@ def check_claim(run: Run, claim: PrivacyStatement) -> None:
         if not job.protected_elsewhere or claim != job.statement:
             raise ValueError(f"kind {job.name} publishes a private statement and charges nothing for it")
         return
-    events = [charge.event for charge in run.charges.values() if _whom(charge.statement) == _whom(claim)]
+    events = [charge.event for charge in run.charges.values() if charge.statement.whose == claim.whose]
     if not events or not covers(claim, events):
         raise ValueError(f"kind {job.name} publishes {claim.sentence()!r}, which is not what it was charged for")
     for role in () if run.charged_elsewhere else run.charges:
         if role not in run.grants or not run.account.spent(run.grants[role]):
             raise ValueError(f"kind {job.name} publishes without drawing for its charge {role!r}")
-
-
-def _whom(statement: PrivacyStatement) -> tuple[Relation | None, str, int, str | None]:
-    return statement.relation, statement.unit, statement.rows_per_unit, statement.column

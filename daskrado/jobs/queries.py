@@ -69,7 +69,7 @@ class Answers:
             for lazy, colour, name in kinds:
                 points = [(i, a.count) for i, a in enumerate(self.answers) if a.lazy is lazy]
                 if points:
-                    axes.plot(*zip(*points, strict=True), ".", markersize=3, color=colour, label=name)
+                    axes.plot(*zip(*points, strict=True), ".", markersize=5, color=colour, label=name)
 
         return draw(paint, "query", "released count", legend="")
 
@@ -252,9 +252,15 @@ class QueriesJob(PrivateJob):
         ]
         engine = [(k.replace("_", " "), f"{v:,.6g}" if v is not None else "no") for k, v in facts.items()]
         return [
-            Section("Answers", text=text, plot=found.plot()),
-            Section("The first hundred", header=("query", "count", "kind"), rows=listed, folded=True),
-            Section("Engine", rows=engine),
+            Section(
+                "Answers",
+                text=f"{text} The table has the first {len(listed)} of {len(found.answers):,} answers.",
+                plot=found.plot(),
+                header=("query", "count", "kind"),
+                rows=listed,
+                folded=True,
+            ),
+            Section("Engine", rows=engine, detail=True),
         ]
 
 

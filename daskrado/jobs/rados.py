@@ -16,7 +16,7 @@ from daskrado.jobs.base import Charge, Job, Line, Outcome, Run
 from daskrado.jobs.rado_file import diagnose, learned
 from daskrado.jobs.rado_set_kinds import AnyRadoSet
 from daskrado.jobs.rado_sets import SetPlan, together
-from daskrado.jobs.report import Section, bars, statement_rows
+from daskrado.jobs.report import Section, bars, model_sections, statement_rows
 from daskrado.lake.scan import Lake, open_lake
 from daskrado.lake.seeds import SignatureKey
 from daskrado.lake.shards import check_signatures
@@ -145,7 +145,8 @@ class RadosJob(Job):
             _weakest([*(one.rados.statement for one in made), *_statements_together(plans)]),
             facts={"sets": [_set_facts(plan, one) for plan, one in zip(plans, made, strict=True)]},
             lines=[line for one in made for line in _set_lines(one)],
-            sections=lambda: [section for one in made for section in _set_sections(one)],
+            sections=lambda: [_summary(made), *(section for one in made for section in _set_sections(one))],
+            parts=_parts(made, _statements_together(plans)) if len(made) > 1 else {},
             files={name: write for one in made for name, write in _set_files(one).items()},
         )
 
@@ -279,6 +280,27 @@ def _set_lines(made: MadeSet) -> Iterator[str]:
         yield f"  learned by {made.model.learner}: {made.model.statement.sentence()}"
 
 
+def _parts(made: Sequence[MadeSet], all_of: Sequence[PrivacyStatement]) -> dict[str, PrivacyStatement]:
+    """The statement of each set, and of all private sets together where that says more."""
+    found = {one.name: one.rados.statement for one in made}
+    more = [statement for statement in all_of if statement not in found.values()]
+    return found | {f"all sets together ({one.relation})": one for one in more}
+
+
+def _summary(made: Sequence[MadeSet]) -> Section:
+    """All sets in one table."""
+    rows = []
+    for one in made:
+        rados, said = one.rados, one.rados.statement
+        guarantee = (
+            f"epsilon {said.epsilon:g}, delta {said.delta:g}, {said.relation}" if said.private else "NOT PRIVATE"
+        )
+        noise = f"{float(np.mean(rados.noise_std)):.4g}" if said.private else "none"
+        learner = "" if one.model is None else one.model.learner
+        rows.append((one.name, f"{len(rados.rados)} {rados.kind}", guarantee, noise, learner))
+    return Section("Sets", header=("set", "rados", "guarantee", "noise, mean deviation", "model by"), rows=rows)
+
+
 def _set_sections(made: MadeSet) -> Iterator[Section]:
     rados, statement = made.rados, made.rados.statement
     facts = [
@@ -291,11 +313,8 @@ def _set_sections(made: MadeSet) -> Iterator[Section]:
     means = dict(zip(rados.domain.feature_names, rados.rados.mean(axis=0).tolist(), strict=True))
     noise = float(np.mean(rados.noise_std)) / np.sqrt(len(rados.rados))
     plot = bars(means, "mean of the rados", noise=noise)
-    yield Section(f"Set {made.name}", text=statement.sentence(), rows=facts, plot=plot)
-    if made.model is not None:
-        weights = dict(zip(rados.domain.feature_names, made.model.weights.tolist(), strict=True))
-        text = f"Learned by {made.model.learner}. {made.model.statement.sentence()}"
-        yield Section(f"Model from {made.name}", text=text, plot=bars(weights, "weight"))
+    yield from model_sections(made.model, f"Model from {made.name}")
+    yield Section(f"Set {made.name}", text=statement.sentence(), rows=facts, plot=plot, detail=True)
 
 
 def _protection_rows(statement: PrivacyStatement) -> list[tuple[str, str]]:

@@ -1,114 +1,123 @@
-"""The report page: a statement at the top, then sections of text, tables and plots. Self-contained, no script."""
+"""The report page: results first, then what it means for one person, protection, budget, and how it was made.
+
+One frame for every kind (``page.html.j2``); a kind gives its own sections. Self-contained: no script, nothing loaded.
+"""
 
 from __future__ import annotations
 
-import io
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import daskrado
-from daskrado.ledger.words import Price, percent, run_line
+from daskrado.jobs.budget_report import budget_sections
+from daskrado.jobs.glossary import Glossary
+from daskrado.jobs.person_report import odds_line, person_sections
+from daskrado.jobs.plots import bars as bars
+from daskrado.jobs.plots import draw as draw
+from daskrado.jobs.section import Section as Section
+from daskrado.ledger.words import dearest, percent
+from daskrado.models.error_bars import MEANING, NOISE, UNSEEN
 from daskrado.models.linear import LinearModel
 from daskrado.privacy.statement import PrivacyStatement
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from daskrado.jobs.outcome import Outcome, Result
     from daskrado.jobs.run import Run
 
-_SHOWN = 25
-_NAME = 48  # characters of a name beside a bar; the table has it whole
+_FEW = 4
 
 
-@dataclass(frozen=True)
-class Section:
-    """One part of a report. ``header`` names the columns of ``rows``; without it, rows are key and value."""
+def render_page(
+    title: str,
+    subtitle: str,
+    statements: Mapping[str, PrivacyStatement],
+    sections: Sequence[Section],
+) -> str:
+    """The page as HTML. Sections must hold released or public facts only.
 
-    title: str
-    text: str = ""
-    rows: Sequence[Sequence[str]] = ()
-    header: Sequence[str] = ()
-    plot: str = ""
-    folded: bool = False
-
-
-def render_page(title: str, run: str, statement: PrivacyStatement, sections: Sequence[Section]) -> str:
-    """The page as HTML. Sections must hold released or public facts only."""
+    Each statement is one banner; where there are several, each names its own part of what was published.
+    """
     import jinja2
 
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("daskrado.jobs", "."), autoescape=True, undefined=jinja2.StrictUndefined
     )
+    glossary = Glossary()
     return environment.get_template("page.html.j2").render(
-        title=title, run=run, version=daskrado.__version__, statement=statement, sections=sections
+        title=title,
+        subtitle=subtitle,
+        version=daskrado.__version__,
+        statements=statements,
+        sections=sections,
+        gloss=glossary,
+        glossary=lambda: glossary.listed(section.text for section in sections),
     )
 
 
-def draw(paint: Callable[[Axes], Any], x: str, y: str = "", *, legend: str | None = None, height: float = 3.6) -> str:
-    """An inline SVG: ``paint`` draws on axes of these names; ``legend`` is the title of one, perhaps empty."""
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7.2, height), layout="constrained")
-    axes = figure.add_subplot()
-    paint(axes)
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
-    if legend is not None:
-        axes.legend(title=legend or None, fontsize=8, frameon=False)
-    axes.tick_params(labelsize=8)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    buffer = io.StringIO()
-    with rc_context({"svg.hashsalt": "daskrado"}), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph")  # a name in a script that the plot's font lacks: the table has it
-        figure.savefig(buffer, format="svg", metadata={"Date": None})
-    text = buffer.getvalue()
-    return text[text.index("<svg") :]
-
-
-def bars(values: dict[str, float], title: str, *, noise: float = 0.0) -> str:
-    """A horizontal bar chart, largest first, with the noise's two standard deviations as a band."""
-    ranked = sorted(values.items(), key=lambda item: -abs(item[1]))[:_SHOWN][::-1]
-
-    def paint(axes: Axes) -> None:
-        colours = ["#2b6cb0" if value >= 0 else "#c05621" for _, value in ranked]
-        names = [name if len(name) <= _NAME else f"{name[: _NAME // 2]}…{name[-_NAME // 2 :]}" for name, _ in ranked]
-        axes.barh(range(len(ranked)), [value for _, value in ranked], color=colours, height=0.72)
-        axes.set_yticks(range(len(ranked)), [name.replace("$", r"\$") for name in names])
-        if noise > 0:
-            axes.axvspan(-2 * noise, 2 * noise, color="#718096", alpha=0.25, label="noise, ± 2 standard deviations")
-            axes.legend(loc="lower right", fontsize=8, frameon=False)
-        axes.axvline(0, color="#2d3748", linewidth=0.8)
-
-    most = f" (largest {_SHOWN} of {len(values)})" if len(values) > _SHOWN else ""
-    return draw(paint, title + most, height=0.9 + 0.24 * len(ranked))
-
-
 def page_of(run: Run, outcome: Outcome, result: Result) -> str:
-    """The report of a run, a page that a data protection officer can read: the same frame for every kind."""
+    """The report of a run: what a clinician reads and a data protection officer files."""
+    job, own = run.job, [*outcome.sections()]
+    sections = [
+        _in_short(run, outcome, result),
+        *(section for section in own if not section.detail),
+        *model_sections(result.model),
+        *person_sections(run, result.statement),
+        *(() if outcome.parts else privacy_sections(result.statement)),
+        *budget_sections(run),
+        *(section for section in own if section.detail),
+        _how(run, outcome, result),
+    ]
+    if result.notes:
+        sections.append(Section("Notes", text="; ".join(result.notes)))
+    subtitle = f"{job.name} run {result.run} of data set {result.dataset}"
+    title = outcome.title or job.title.format(job=job)
+    return render_page(title, subtitle, outcome.parts or {"": result.statement}, sections)
+
+
+def _in_short(run: Run, outcome: Outcome, result: Result) -> Section:
+    """The card, and what a reader must know before reading on."""
+    rows = [] if run.job.card is None else run.job.card.rows()
+    rows += outcome.headline
+    if result.model is not None:
+        rows.append(("model", f"{result.model.domain.width} weights by learner {result.model.learner}"))
+        rows += _strongest(result.model)
+    if not (run.charges or result.statement.private):
+        rows.append(("protected", "nobody: these are exact figures"))
+    elif result.statement.private:
+        rows += [("for one person", odds_line(run, result.statement))]
+    if prices := run.prices():
+        price = dearest(prices)
+        rows.append(("budget", f"{percent(price.share)} of it taken, {percent(max(price.left, Fraction(0)))} left"))
+    return Section("In short", rows=rows)
+
+
+def _strongest(model: LinearModel) -> Iterator[tuple[str, str]]:
+    """What speaks most for each side, noise left out."""
+    rows = zip(model.domain.feature_names, model.weights.tolist(), model.error_bars.marks, strict=True)
+    clear = sorted(
+        (weight, name) for name, weight, mark in rows if mark not in (NOISE, UNSEEN) and name != "intercept"
+    )
+    sides = zip(model.domain.label.pair, (clear[:_FEW], clear[: -_FEW - 1 : -1]), (-1, 1), strict=True)
+    for label, found, sign in sides:
+        told = ", ".join(f"{name} ({weight:+.3g})" for weight, name in found if sign * weight > 0)
+        if told:
+            yield f"speaks for {label}", told
+
+
+def _how(run: Run, outcome: Outcome, result: Result) -> Section:
     job, details = run.job, {} if result.model is None else result.model.details
     made = [
         *outcome.made,
         *((key.replace("_", " "), plain(value)) for key, value in details.items()),
         ("rows", f"{result.rows:,}" if result.rows is not None else "secret under this relation"),
         ("domain", f"{job.domain.width} features, sha256 {job.domain.digest()[:16]}…"),
+        ("run", result.run),
+        ("made by", f"daskrado {daskrado.__version__}"),
     ]
     if result.seconds:
         made.append(("seconds", ", ".join(f"{stage} {value:g}" for stage, value in result.seconds.items())))
-    sections = [
-        *privacy_sections(result.statement),
-        *budget_sections(run),
-        *outcome.sections(),
-        *model_sections(result.model),
-        Section("How it was made", rows=made),
-    ]
-    if result.notes:
-        sections.append(Section("Notes", text="; ".join(result.notes)))
-    return render_page(outcome.title or job.title.format(job=job), result.run, result.statement, sections)
+    return Section("How it was made", rows=made)
 
 
 def plain(value: Any) -> str:
@@ -116,71 +125,41 @@ def plain(value: Any) -> str:
     return f"{value:g}" if isinstance(value, int | float) else str(value)
 
 
-def model_sections(model: LinearModel | None) -> Iterator[Section]:
-    """The coefficients, drawn and listed."""
+def model_sections(model: LinearModel | None, title: str = "Weights") -> Iterator[Section]:
+    """The weights with their intervals, drawn and listed."""
     if model is None:
         return
-    pairs = zip(model.domain.feature_names, model.weights.tolist(), strict=True)
-    weights = dict(sorted(pairs, key=lambda item: -abs(item[1])))
-    yield Section("Coefficients", plot=bars(weights, "weight"))
-    yield Section("All coefficients", rows=[(n, f"{w:+.6g}") for n, w in weights.items()], folded=True)
+    error, names = model.error_bars, model.domain.feature_names
+    rows = list(zip(names, model.weights.tolist(), error.low.tolist(), error.high.tolist(), error.marks, strict=True))
+    rows.sort(key=lambda row: -abs(row[1]))
+    ends = {name: (low, high) for name, _, low, high, _ in rows if low == low}
+    weak = frozenset(name for name, *_, mark in rows if mark in (NOISE, UNSEEN))
+    unseen = sum(mark == UNSEEN for *_, mark in rows)
+    said = [f"{error.about[0].upper()}{error.about[1:]}."]
+    if ends:
+        said.append(f"Lines are the intervals; grey bars may be noise: {sum(m == NOISE for *_, m in rows)} weights.")
+    if unseen:
+        said.append(f"{unseen} features are unseen: {MEANING[UNSEEN]}.")
+    yield Section(
+        title,
+        text=" ".join(said),
+        header=("feature", "weight", "95 % interval", "mark"),
+        rows=[
+            (name, f"{weight:+.5g}", f"{low:+.4g} to {high:+.4g}" if name in ends else "", mark)
+            for name, weight, low, high, mark in rows
+        ],
+        plot=bars({name: weight for name, weight, *_ in rows}, "weight", ends=ends, faint=weak),
+        folded=True,
+    )
 
 
 def privacy_sections(statement: PrivacyStatement) -> Iterator[Section]:
     """Who was protected, and by what."""
     title = "What was protected, and for whom"
-    if not statement.private:
-        warning = "Nobody. These are exact figures; do not publish them where the rows are private."
-        yield Section(title, text=warning)
-    else:
+    if statement.private:
         yield Section(title, rows=statement_rows(statement))
-
-
-def budget_sections(run: Run) -> Iterator[Section]:
-    """What the run took, what is left, and who spent what and when."""
-    prices = run.prices()
-    if not prices:
-        return
-    whole = [price for price in prices if not price.balance.block]
-    rows = [
-        (str(price.balance.relation), percent(price.share), percent(price.left), f"{price.more:,}") for price in whole
-    ]
-    yield Section(
-        "Budget",
-        text=run_line(run.asked, prices),
-        rows=rows,
-        header=("relation", "this run", "left", "more runs like it") if whole else (),
-        plot=budget_bar(whole) if whole else "",
-    )
-    if len(whole) < len(prices):
-        from daskrado.jobs.block_report import block_sections
-
-        yield from block_sections(run, prices)
-    history = run.account.ledger.history(run.job.dataset, _SHOWN)
-    told = [
-        (entry.reserved_at[:16].replace("T", " "), entry.who, entry.run[:12], "" if share is None else percent(share))
-        for entry, share in history
-    ]
-    yield Section("Who spent what, and when", rows=told, header=("when", "who", "run", "share"), folded=True)
-
-
-def budget_bar(prices: Sequence[Price]) -> str:
-    """For each budget a bar: spent before, this run, left."""
-
-    def paint(axes: Axes) -> None:
-        for place, price in enumerate(reversed(prices)):
-            own, left = float(price.share), max(0.0, float(price.left))
-            before = max(0.0, 1 - own - left)
-            for start, width, colour in (
-                (0.0, before, "#718096"),
-                (before, own, "#2b6cb0"),
-                (1 - left, left, "#e2e8f0"),
-            ):
-                axes.barh(place, 100 * width, left=100 * start, color=colour, height=0.6)
-        axes.set_yticks(range(len(prices)), [str(price.balance.relation) for price in reversed(prices)])
-        axes.set_xlim(0, 100)
-
-    return draw(paint, "% of the budget: spent before, this run, left", height=0.8 + 0.3 * len(prices))
+    else:
+        yield Section(title, text="Nobody. These are exact figures; do not publish them where the rows are private.")
 
 
 def statement_rows(statement: PrivacyStatement) -> list[tuple[str, str]]:

@@ -144,8 +144,15 @@ class TeachersFindings:
         )
         if self.student.model is None:
             return [answers, Section("Margins", text=text)]
-        plot = self._margins(x @ self.student.model.weights)
-        return [answers, Section("Margins of the queries, through the private answers", text=text, plot=plot)]
+        scores = x @ self.student.model.weights
+        plot = self._margins(scores)
+        told: list[tuple[str, ...]] = [
+            (name, *(f"{np.quantile(scores[mine], part):.4g}" for part in (0.05, 0.5, 0.95)))
+            for name, mine in self.shares().items()
+            if mine.any()
+        ]
+        title, header = "Margins of the queries, through the private answers", ("answer", "5 %", "median", "95 %")
+        return [answers, Section(title, text=text, plot=plot, header=header, rows=told)]
 
     def _margins(self, scores: NDArray[np.float64]) -> str:
         groups = {name: scores[mine] for name, mine in self.shares().items() if name != "not reached" and mine.any()}

@@ -121,6 +121,11 @@ class PrivacyStatement(BaseModel):
         return "one row" if self.rows_per_unit == 1 else f"any {self.rows_per_unit} rows"
 
     @property
+    def whose(self) -> tuple[Relation | None, str, int, str | None]:
+        """Between which neighbours, for which unit, of how many rows, named by which column."""
+        return self.relation, self.unit, self.rows_per_unit, self.column
+
+    @property
     def meaning(self) -> str:
         """Which lakes are neighbours."""
         assert self.relation is not None

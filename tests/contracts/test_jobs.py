@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 import yaml
 from click.testing import CliRunner
+from report_pages import check_page
 
 import daskrado
 from daskrado.cli.main import cli
@@ -118,7 +119,11 @@ def test_a_kind_publishes_one_envelope_and_the_command_line_says_the_same(
     listed = {entry["name"] for entry in manifest["files"]}
     there = {p.relative_to(tmp_path / "out").as_posix() for p in (tmp_path / "out").rglob("*") if p.is_file()}
     assert there == listed | {"manifest.json", "report.html"}
-    assert result.statement.sentence() in (tmp_path / "out" / "report.html").read_text().replace("&#39;", "'")
+    report = (tmp_path / "out" / "report.html").read_text()
+    assert result.statement.sentence() in report.replace("&#39;", "'")
+    titles = [title for title in check_page(report).ids if title.startswith("s")]
+    assert titles[0] == "s1-in-short"
+    assert any("what-this-means-for-one-person" in title for title in titles) == result.statement.private
     done = CliRunner().invoke(cli, ["run", str(pipeline), "--out", str(tmp_path / "again")], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     assert done.stdout.splitlines()[0] == result.lines[0]
