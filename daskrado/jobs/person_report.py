@@ -48,7 +48,7 @@ def _as_stated(statement: PrivacyStatement) -> Event:
 def of_hundred(chance: float) -> str:
     """So many of a hundred, never rounded down.
 
-    >>> of_hundred(0.54712), of_hundred(0.5), of_hundred(0.99999), of_hundred(0.0017)
+    >>> of_hundred(0.54712), of_hundred(0.5), of_hundred(0.99999), of_hundred(0.00171)
     ('54.8', '50', '100', '0.18')
     """
     places = 2 if chance < 0.01 else 1
