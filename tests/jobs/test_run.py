@@ -108,7 +108,7 @@ def test_every_statistic_runs_under_every_relation(
     model = LinearModel.load(out / "model.json")
     assert np.array_equal(model.weights, result.model.weights)
     page = (out / "report.html").read_text()
-    for text in ("one patient", "epsilon", "Noise against signal", "Coefficients", "Budget", "<svg"):
+    for text in ("one patient", "epsilon", "Noise against signal", "Weights", "Budget", "<svg"):
         assert text in page
     assert states(own_ledger) == ["published"]
 

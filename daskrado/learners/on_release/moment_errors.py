@@ -84,6 +84,7 @@ def error_bars(domain: Domain, moments: NoisyMoments, found: Identified) -> Erro
     spread = np.maximum(
         _diagonal(map_, even), _diagonal(map_, residual_spread(domain, moments.second, theta, rows, space))
     )
+    spread += share_spread(domain, moments, theta, rows, space)
     deviation = np.sqrt(np.maximum(0.0, moments.clusters * spread + _diagonal(map_, noise)))
     centre, reach = space.centre @ theta, -float(ndtri((1 - LEVEL) / 2)) * deviation
     ends = [np.where(known, (centre + side * reach) / domain.norm_bound, math.nan) for side in (-1, 1)]
@@ -136,6 +137,24 @@ def residual_spread(domain: Domain, second: Matrix, theta: Vector, rows: float, 
     slope = (1 - both**2) / (1 - average**2)
     square = np.clip(1 - both**2 + np.maximum(left, 0) * (1 - 2 * slope), 0.02, 1.5)
     return np.asarray(back @ (second * square) @ back.T)
+
+
+def share_spread(domain: Domain, moments: NoisyMoments, theta: Vector, rows: float, space: Identified) -> Vector:
+    """What the chance of how many rows have each category adds: the mean of a column, taken off its weights, varies.
+
+    Of shares p: the sum of p (theta - mean)^2 / rows, and sigma^2 times that of (theta - mean)^2 / (sum of S)^2.
+    """
+    found, moved = np.zeros(domain.width), 0.0
+    for where in one_hot(domain):
+        seen, square = space.seen[where], np.maximum(np.diag(moments.second)[where], 0)
+        if not seen.any() or space.one[where].any():  # the column that stands for the constant keeps its mean
+            continue
+        total = float(square[seen].sum())
+        apart = np.where(seen, theta[where] - square[seen] @ theta[where][seen] / total, 0.0) ** 2
+        own = float(square @ apart) / total / rows + moments.second_noise**2 * float(apart.sum()) / total**2
+        found[where] += np.where(seen, own, 0.0)
+        moved += own
+    return np.asarray(found + space.one**2 * moved)
 
 
 def _diagonal(map_: Matrix, inner: Matrix) -> Vector:
