@@ -158,6 +158,9 @@ def _settings(config: ClusterConfig) -> Iterator[None]:
         "distributed.worker.memory.spill": False,
         # With nothing to spill, a paused worker would wait for ever for memory that it keeps for the next task.
         "distributed.worker.memory.pause": False,
+        # A shuffle holds no more than this of what is to be sent or written, whatever a worker has; Dask's is 1 GiB.
+        "distributed.p2p.comm.buffer": "32 MiB",
+        "distributed.p2p.storage.buffer": "32 MiB",
         "distributed.scheduler.no-workers-timeout": config.no_workers_timeout,
         "distributed.scheduler.worker-ttl": config.worker_ttl,
         # Whoever talks to a worker that was killed finds out within this time, not within 30 s.

@@ -16,6 +16,7 @@ from daskrado.jobs.outcome import Charge, asked_for
 from daskrado.lake.collect import Passes, Progress, collect, open_passes
 from daskrado.lake.scan import Lake, open_lake
 from daskrado.lake.seeds import SignatureKey
+from daskrado.lake.steps import begin_step
 from daskrado.lake.units import Units, check_units, units_of
 from daskrado.ledger.account import Account
 from daskrado.ledger.charging import Clock
@@ -116,17 +117,19 @@ class Run:
             return None
         which = (protect.column, protect.rows_per_unit, protect.how)
         if which not in self._units:
+            how = {"client": self.client, "report": self.progress}
+            begin_step(self.progress, "stretch of units")
             with self.clock("units"):
-                found = units_of(self.lake, protect, secrets.token_bytes(32), self.job.domain.id)
+                found = units_of(self.lake, protect, secrets.token_bytes(32), self.job.domain.id, **how)
             self._units[which] = found
         return self._units[which]
 
     def counted(self, protect: Protect | None) -> int:
         """How many rows take part: those that are kept of units, where they are sampled; else all."""
         units = self.units(protect)
-        if units is None or units.record is None:
+        if units is None or not units.sampled:
             return self.lake.rows
-        return sum(int(np.count_nonzero(units.of_partition(part))) for part in self.lake.partitions)
+        return sum(int(np.count_nonzero(weights)) for _, weights in units.of_lake(self.lake))
 
     @property
     def _whose(self) -> Protect | None:

@@ -111,7 +111,7 @@ class Passes:
         statistic.check_rows(self.lake.rows)
         if statistic.noises_rows and self._key.public:
             raise UsageError(f"statistic {statistic.name} draws noise on rows: its key must be secret, drop the seed")
-        if statistic.noises_rows and self._units is not None and self._units.record is None:
+        if statistic.noises_rows and self._units is not None and not self._units.sampled:
             raise UsageError(f"statistic {statistic.name} draws noise on rows: units are bounded by how: sample")
         weighted = self._units is not None and not statistic.noises_rows
         flight = in_flight(statistic) if weighted else statistic

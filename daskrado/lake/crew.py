@@ -23,6 +23,7 @@ from daskrado.lake.room import WorkerStore, give_back, promised
 from daskrado.lake.row_store import RowStore
 from daskrado.lake.scan import Lake
 from daskrado.lake.sheaf import Sheaf, gather, join
+from daskrado.lake.unit_counts import PlacedWeights, ScratchArray
 from daskrado.lake.units import Keys
 from daskrado.lake.watch import Watch
 
@@ -99,6 +100,8 @@ class Crew:
     def _once(self, job: Job, report: Progress) -> Partial:
         import dask
 
+        if (weights := self._keys.on_workers) is not None:
+            weights.count()  # again, where a lost worker took some away
         name = partial(self._label.task_name, mark=f"{self._ticket}-{secrets.token_hex(4)}")
         prefix = f"{name('partial')}-"
         with (
@@ -106,7 +109,7 @@ class Crew:
             Watch(self._client, prefix, partial(_place, self._lake, prefix), self._tries) as watch,
         ):
             if self._key is None and self._keys:
-                self._key = self._hand_over(self._keys)
+                self._key = self._hand_over(self._keys.for_workers())
             pieces = [*self._keep(), *self._read(job)]
             groups = [pieces[i : i + FAN_IN] for i in range(0, len(pieces), FAN_IN)]
             tops = self._few if len(groups) == 1 else self._many
@@ -192,6 +195,7 @@ class Crew:
             [tuple(without_delayed(partition) for partition in piece.partitions) for piece in group],
             [(piece.place, piece.first, size) for piece in group],
             [self._client.compute(whole.content) if is_delayed(whole) else None for whole in wholes],
+            *self._weights(group),
             key=[f"{prefix}{piece.place}-{_identity(piece.partitions)}" for piece in group],
             retries=RETRIES,
             pure=False,
@@ -199,6 +203,13 @@ class Crew:
             allow_other_workers=home is not None,
         )
         return found
+
+    def _weights(self, group: list[Piece]) -> list[list[Any]]:
+        """What the rows of each piece count for, where that lies on workers."""
+        if (weights := self._keys.on_workers) is None:
+            return []
+        found = [weights.within(piece.first, sum(part.rows for part in piece.partitions)) for piece in group]
+        return [[starts for starts, _ in found], [futures for _, futures in found]]
 
     def _keep(self) -> list[Piece]:
         """Partitions dealt out to workers: as many as there is room for in memory, the others to scratch files.
@@ -364,9 +375,13 @@ def _task(
     run: Sequence[Any],
     where: tuple[int, int, int],
     content: Any,
+    starts: tuple[int, ...] = (),
+    weights: Sequence[ScratchArray] = (),
 ) -> Sheaf:
     place, first, leaves = where
     plain, keys = _plain(job), Keys() if key is None else key.content
+    if starts:
+        keys = keys.with_weights(PlacedWeights(starts, tuple(held.array for held in weights)))
     return gather(plain, read_run(plain, run, keys, place, first, content, store or RowStore(0)), leaves)
 
 

@@ -43,6 +43,7 @@ class ParquetPartition:
     places: tuple[tuple[str, str | None], ...] | None = None  # a table's columns by their names in the file
     absent: dict[str, pa.DataType] = field(default_factory=dict, hash=False)  # of the table and not of the file
     deleted: tuple[tuple[int, bytes], ...] = ()  # by row group, packed bits: 1 for a row that the table deleted
+    group_rows: tuple[int, ...] = ()  # of each row group, without deleted ones
 
     @property
     def identity(self) -> str:
@@ -149,9 +150,10 @@ class Footer:
             absent={name: self.schema.field(name).type for name, stored in self.places or () if stored is None},
             deleted=self.deleted,
         )
+        sizes = [tuple(self.group_rows[group] for group in batch) for batch in batches]
         return [
-            make(name=self.file.name, row_groups=tuple(batch), rows=sum(self.group_rows[g] for g in batch))
-            for batch in batches
+            make(name=self.file.name, row_groups=tuple(batch), rows=sum(each), group_rows=each)
+            for batch, each in zip(batches, sizes, strict=True)
             if batch
         ]
 

@@ -116,7 +116,7 @@ def partition_partial(job: Job, partition: Any, keys: Keys, content: Any, first:
     keep = store.keep if store.room(size) else store.write if store.disk(size) and job.domain.kernel is None else None
     copies: list[Rows] = []
     try:
-        weights = None if keys.units is None else keys.units.of_partition(partition, content)
+        weights = None if keys.units is None else keys.units.of_partition(partition, content, first)
         owners = keys.units.owners(partition, content, keys.material) if keys.units and job.by_unit else None
         for group, table in partition.tables(columns) if content is None else [(0, content.select(columns))]:
             encoded = encode_table(
@@ -181,7 +181,7 @@ def blocks(
     name: str,
     material: bytes,
     first: int,
-    weights: NDArray[np.int32] | None = None,
+    weights: NDArray[np.uint16] | None = None,
 ) -> Iterator[Rows]:
     """Cut an encoded table into blocks of rows on the lattice; ends early when the table cannot be used."""
     optional = job.statistic.grouped_by is not None and job.statistic.grouped_by.optional

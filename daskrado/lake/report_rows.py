@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,21 +94,21 @@ Files = Iterator[tuple[int, Iterator[pa.Table]]]  # how many there are, and the 
 
 
 def _by_partition(domain: Domain, lake: Lake, randomise: Randomise, kept: Kept | None) -> Files:
-    for partition in lake.partitions:
-        weights = None if kept is None else kept.units.of_partition(partition)
+    weighted = zip(lake.partitions, itertools.repeat(None)) if kept is None else kept.units.of_lake(lake)
+    for partition, weights in weighted:
         blocks = _blocks(domain, partition, None if weights is None else weights > 0)
         yield len(lake.partitions), (randomise(block) for block in blocks)
 
 
 def _by_unit(domain: Domain, lake: Lake, randomise: Randomise, units: Units) -> Files:
     """The lake is read once for each share, so that memory holds the reports of one share alone."""
-    reporting = sum(int(np.count_nonzero(units.of_partition(part))) for part in lake.partitions)
+    reporting = sum(int(np.count_nonzero(weights)) for _, weights in units.of_lake(lake))
     shares = max(1, -(-reporting // _SHARE))
     for share in range(shares):
         tables, order = [], []
-        for partition in lake.partitions:
-            owners = units.owners(partition, None, units.key)
-            mine = (units.of_partition(partition) > 0) & (owners % np.uint64(shares) == np.uint64(share))
+        for partition, weights in units.of_lake(lake):
+            owners = units.owners(partition, None, units.counting.key)
+            mine = (weights > 0) & (owners % np.uint64(shares) == np.uint64(share))
             order.append(owners[mine])
             tables += [randomise(block) for block in _blocks(domain, partition, mine)]
         yield shares, iter([pa.concat_tables(tables).take(np.argsort(np.concatenate(order)))] if tables else [])

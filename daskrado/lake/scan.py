@@ -60,15 +60,23 @@ class Lake:
         """The columns that the names of folders hold, not the files."""
         return sorted({name for part in self.partitions for name, _ in getattr(part, "hive", ())})
 
-    def clustered_by(self, column: str) -> bool:
-        """Whether all rows with one whole number in a column lie in one partition, as the footers show."""
+    def spans(self, column: str) -> dict[str, tuple[int, int] | None] | None:
+        """For each partition the smallest and the largest whole number in a column, if those of no two overlap.
+
+        They are what footers say. None where some may overlap; the only partition of a lake needs no span.
+        """
         if len(self.partitions) == 1:
-            return True
-        spans = [found[column] for found in self.facts if column in found]
-        if len(spans) < len(self.partitions) or not all(span.known and type(span.smallest) is int for span in spans):
-            return False
-        ordered = sorted((span.smallest, span.largest) for span in spans)
-        return all(one[1] < other[0] for one, other in itertools.pairwise(ordered))
+            return {self.partitions[0].identity: None}
+        facts = [found[column] for found in self.facts if column in found]
+        if len(facts) < len(self.partitions) or not all(fact.known and type(fact.smallest) is int for fact in facts):
+            return None
+        spans = [(fact.smallest, fact.largest) for fact in facts]
+        if any(one[1] >= other[0] for one, other in itertools.pairwise(sorted(spans))):
+            return None
+        found: dict[str, tuple[int, int] | None] = {
+            part.identity: span for part, span in zip(self.partitions, spans, strict=True)
+        }
+        return found if len(found) == len(spans) else None
 
     @property
     def in_memory(self) -> bool:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from daskrado.errors import DataError, UsageError
 from daskrado.lake.scan import Lake
 from daskrado.lake.seeds import SignatureKey, record_seeds
-from daskrado.lake.units import unit_hashes
+from daskrado.lake.unit_ids import unit_hashes
 from daskrado.statistics.rados import mix
 from daskrado.table.domain import Domain
 from daskrado.table.encoded_table import EncodedTable

@@ -228,7 +228,7 @@ def _vector(
                 progress=progress,
                 strict=not job.protects,
                 secret_rows=not job.rows_public,
-                units=units_of(lake, job.protect, secrets.token_bytes(32), job.domain.id),
+                units=units_of(lake, job.protect, secrets.token_bytes(32), job.domain.id, client=client),
             )
 
         if plan.mechanism is None:

@@ -50,7 +50,7 @@ class Rows:
     groups: NDArray[np.int32] | None = None
     place: Place | None = None
     first: int = 0
-    weights: NDArray[np.int32] | None = None
+    weights: NDArray[np.uint16] | None = None
 
     @property
     def x(self) -> NDArray[np.float64]:

@@ -243,7 +243,7 @@ def test_noise_on_rows_is_drawn_for_those_that_are_kept_of_a_person() -> None:
     lake, lattice = open_lake(frame, DOMAIN), Lattice(2.0, 8)
     units = units_of(lake, protect, KEY, DOMAIN.id)
     assert units is not None
-    kept = frame[np.concatenate([units.of_partition(part) for part in lake.partitions]) > 0]
+    kept = frame[np.concatenate([weights for _, weights in units.of_lake(lake)]) > 0]
     assert Counter(kept.patient) == {p: min(2, n) for p, n in Counter(frame.patient).items()}
     key = SignatureKey(KEY, public=False)
 

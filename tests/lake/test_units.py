@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,12 @@ import seeded_noise
 
 import daskrado
 from daskrado.errors import BudgetError, DataError, UsageError
-from daskrado.lake import units as units_module
+from daskrado.lake import unit_counts
 from daskrado.lake.collect import collect
 from daskrado.lake.fingerprint import ColumnFacts
 from daskrado.lake.scan import Lake, open_lake
-from daskrado.lake.units import unit_hashes, units_of
+from daskrado.lake.unit_ids import unit_hashes
+from daskrado.lake.units import units_of
 from daskrado.ledger.ledger import Ledger
 from daskrado.privacy.protect import Protect
 from daskrado.statistics import Moments
@@ -62,7 +64,7 @@ def written(folder: Path, frame: pd.DataFrame, parts: int) -> str:
 
 def summed(source: Any, protect: Protect, **options: Any) -> list[int]:
     lake, lattice = open_lake(source, DOMAIN), Lattice(DOMAIN.norm_bound, 11)
-    units = units_of(lake, protect, KEY, DOMAIN.id)
+    units = units_of(lake, protect, KEY, DOMAIN.id, client=options.get("client"))
     return collect(Moments(DOMAIN.width), lake, DOMAIN, lattice, units=units, **options).vector.tolist()
 
 
@@ -77,9 +79,13 @@ def test_the_same_bits_over_partitions_orders_frames_and_workers(
     lakes.append(written(tmp_path / "mixed", frame.sample(frac=1, random_state=1), 3))
     for lake in lakes:
         assert summed(lake, protect) == expected
-    monkeypatch.setattr(units_module, "PASS_ROWS", 100)  # several passes over the ids
-    assert summed(lakes[2], protect) == expected
     assert summed(lakes[2], protect, client=two_workers) == expected
+    monkeypatch.setattr(unit_counts, "STRETCH_ROWS", 70)
+    monkeypatch.setattr(unit_counts, "BUCKET_ROWS", 100)  # several buckets, in scratch files
+    monkeypatch.setattr(unit_counts, "_IN_MEMORY", 0)
+    for lake in lakes:
+        assert summed(lake, protect) == expected
+        assert summed(lake, protect, client=two_workers) == expected
 
 
 def test_a_lake_clustered_by_unit_is_counted_by_its_tasks(tmp_path: Path) -> None:
@@ -90,8 +96,8 @@ def test_a_lake_clustered_by_unit_is_counted_by_its_tasks(tmp_path: Path) -> Non
     for i, group in enumerate(groups):
         pq.write_table(pa.Table.from_pandas(group, preserve_index=False), folder / f"{i}.parquet")
     lake = open_lake(str(folder), DOMAIN)
-    assert lake.clustered_by("patient")
-    assert not lake.clustered_by("a")
+    assert lake.spans("patient") is not None
+    assert lake.spans("a") is None
     units = units_of(lake, SPREAD, KEY, None)
     assert units is not None
     assert units.weights is None
@@ -134,10 +140,11 @@ def test_every_file_must_have_the_unit_column_before_anything_is_debited(tmp_pat
 
 def test_footers_of_which_a_part_is_unknown_show_no_clusters() -> None:
     known = ColumnFacts(0, 1, 3)
-    lake = Lake((1, 2), 2, 2, "", pa.schema([]), facts=({"p": known}, {"p": ColumnFacts(0, 5, 9)}))
-    assert lake.clustered_by("p")
+    parts = tuple(SimpleNamespace(identity=name) for name in "ab")
+    lake = Lake(parts, 2, 2, "", pa.schema([]), facts=({"p": known}, {"p": ColumnFacts(0, 5, 9)}))
+    assert lake.spans("p") == {"a": (1, 3), "b": (5, 9)}
     part = replace(lake, facts=({"p": ColumnFacts.from_statistics(None, 5) + known}, {"p": ColumnFacts(0, 5, 9)}))
-    assert not part.clustered_by("p")
+    assert part.spans("p") is None
 
 
 def test_weights_are_those_of_the_exact_counts(tmp_path: Path) -> None:
@@ -145,7 +152,7 @@ def test_weights_are_those_of_the_exact_counts(tmp_path: Path) -> None:
     lake = open_lake(written(tmp_path / "lake", frame, 4), DOMAIN)
     found = units_of(lake, SPREAD, KEY, None)
     assert found is not None
-    weights = np.concatenate([found.of_partition(part) for part in lake.partitions])
+    weights = np.concatenate([weights for _, weights in found.of_lake(lake)])
     owned = Counter(frame.patient)
     assert weights.tolist() == unit_weights(np.array([owned[p] for p in frame.patient]), 1).tolist()
 

@@ -100,6 +100,22 @@ def teachers(
 
 
 @command(bench)
+def units(
+    *,
+    rows: Rows = 2_000_000,
+    features: Count = 28,
+    people: Annotated[int, click.IntRange(1), "Who own the rows."] = 1_000_000,
+    workers: Count = 2,
+    memory_limit: Annotated[str, "Of each worker."] = "600MB",
+    as_json: AsJson = False,
+) -> Lines:
+    """A pass that bounds what people contribute against the plain pass, on clustered and on mixed lakes."""
+    from daskrado.cli.bench.units import units_figures
+
+    return _shown(units_figures(rows, features, people, workers=workers, memory_limit=memory_limit), as_json)
+
+
+@command(bench)
 def jobs(*, rows: Rows = 1_000_000, passes: Count = 40, as_json: AsJson = False) -> Lines:
     """Two jobs at once on one scheduler against one after the other."""
     from daskrado.cli.bench.sharing import jobs_figures

@@ -1,0 +1,181 @@
+"""Units counted on workers: records go to their units and weights back to their rows by Dask's own shuffle (p2p).
+
+Workers hold a few stretches of rows at a time; what waits lies in the shuffle's files in their local directories, as
+keyed hashes and numbers of rows, and is removed with the shuffle. Weights stay in scratch files without a name on the
+worker that made them, as plain futures: they end with the client, and are made again if a worker dies.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from daskrado.lake.asking import ask_workers, persist, workers_of
+from daskrado.lake.failures import RETRIES, gathered, give_up
+from daskrado.lake.label import job_label
+from daskrado.lake.unit_counts import (
+    PLACED,
+    RECORD,
+    Counting,
+    PlacedWeights,
+    ScratchArray,
+    Stretch,
+    Weights,
+    stretches,
+)
+from daskrado.lake.watch import Watch
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from distributed import Client
+
+_HOME = "stretch"  # the column of the stretch that a weight goes back to
+
+
+class ClusterWeights:
+    """The weights of a lake's rows on the workers that made them; they never pass through this process."""
+
+    def __init__(self, client: Client, counting: Counting, partitions: Sequence[Any], report: Any = None) -> None:
+        self._client = client
+        self._counting = counting
+        self._cuts = stretches(partitions)
+        self._report = report
+        self._held: list[Any] = []
+        self.count()
+
+    def __repr__(self) -> str:
+        return f"<ClusterWeights of {len(self._cuts)} stretches>"
+
+    def __reduce__(self) -> Any:
+        raise TypeError("weights on workers are not copied: tasks get those of their own rows")
+
+    def count(self) -> None:
+        """Count all units, or those whose weights a lost worker took away."""
+        if not self._held or any(future.status not in ("finished", "pending") for future in self._held):
+            self.close()
+            self._held = persist(self._client, self._counted)
+
+    def close(self) -> None:
+        """Release the weights."""
+        for future in self._held:
+            future.release()
+        self._held = []
+
+    def within(self, first: int, rows: int) -> tuple[tuple[int, ...], list[Any]]:
+        """Where the stretches that hold some rows begin, and the futures of their weights."""
+        chosen = [
+            (cut.first, future)
+            for cut, future in zip(self._cuts, self._held, strict=True)
+            if cut.first < first + rows and first < cut.first + cut.rows
+        ]
+        return tuple(start for start, _ in chosen), [future for _, future in chosen]
+
+    def cut(self, first: int, rows: int) -> Weights:
+        """The weights of some rows, fetched: for jobs that treat rows in this process."""
+        starts, futures = self.within(first, rows)
+        return PlacedWeights(starts, tuple(found.array for found in gathered(self._client, futures))).cut(first, rows)
+
+    def _counted(self) -> list[Any]:
+        """One future for the weights of each stretch, all of them made."""
+        import dask
+
+        logging.getLogger("distributed.shuffle").setLevel(logging.ERROR)  # it tells of each shuffle as a warning
+        label = job_label()
+        name = partial(label.task_name, mark=secrets.token_hex(8))
+        shared = ask_workers(self._client, self._client.scatter, _Shared(self._counting), direct=True, hash=False)
+        graph = self._graph(shared, name)  # Dask's frames take no annotations
+        with dask.annotate(**label.annotation()), Watch(self._client, name("units"), lambda _: "the lake") as watch:
+            made = self._client.compute(graph, retries=RETRIES, sync=False)
+            watch.follow(made)
+            while watch.open:
+                try:
+                    watch.next()
+                except BaseException:
+                    give_up(self._client, made)
+                    raise
+                if self._report is not None:
+                    self._report(len(made) - watch.open, len(made))
+        return list(made)
+
+    def _graph(self, shared: Any, name: Any) -> list[Any]:
+        """Records by stretch, shuffled to their units, weighed, shuffled back, spread over the rows."""
+        import dask.dataframe as dd
+        import pandas as pd
+        from dask import delayed
+
+        cuts = self._cuts
+        contents = [getattr(cut.parts[0], "content", None) for cut in cuts]  # pieces of a Dask frame
+        count, spread = delayed(_records_of, pure=False), delayed(_spread, pure=False)
+        counted = [
+            count(cut, shared, content, dask_key_name=f"{name('units-count')}-{number}")
+            for number, (cut, content) in enumerate(zip(map(_bare, cuts), contents, strict=True))
+        ]
+        empty = pd.DataFrame(np.zeros(0, RECORD))
+        records = dd.from_delayed(counted, meta=empty, verify_meta=False)
+        buckets = max(len(cuts), len(workers_of(self._client)))
+        owned = records.shuffle("low", npartitions=buckets, shuffle_method="p2p")
+        weighed = owned.map_partitions(_weigh, shared, tuple(cut.first for cut in cuts), meta=_placed_meta())
+        home = weighed.set_index(_HOME, divisions=list(range(len(cuts) + 1)), shuffle_method="p2p")
+        return [
+            spread(cut, shared, content, placed, dask_key_name=f"{name('units-weights')}-{number}")
+            for number, (cut, content, placed) in enumerate(
+                zip(map(_bare, cuts), contents, home.to_delayed(), strict=True)
+            )
+        ]
+
+
+class _Shared:
+    """A counting with its key: scattered, never part of a task, and never shown."""
+
+    def __init__(self, counting: Counting) -> None:
+        self.counting = counting
+
+    def __repr__(self) -> str:
+        return "<secret>"
+
+
+def _bare(cut: Stretch) -> Stretch:
+    """A stretch as a task may hold it: the content of a frame travels beside it."""
+    from daskrado.lake.crew import without_delayed
+
+    return Stretch(cut.first, cut.rows, tuple(map(without_delayed, cut.parts)))
+
+
+def _placed_meta() -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.DataFrame(np.zeros(0, PLACED)).assign(**{_HOME: np.zeros(0, np.int64)})
+
+
+def _records_of(cut: Stretch, shared: _Shared, content: pa.Table | None) -> pd.DataFrame:
+    import pandas as pd
+
+    counting = shared.counting
+    return pd.DataFrame(counting.records(cut.tables(counting.columns, content), cut.first))
+
+
+def _weigh(records: pd.DataFrame, shared: _Shared, firsts: tuple[int, ...]) -> pd.DataFrame:
+    import pandas as pd
+
+    held = np.empty(len(records), RECORD)
+    for field in RECORD.names or ():
+        held[field] = records[field].to_numpy()
+    placed = shared.counting.weigh(held)
+    homes = np.searchsorted(np.array(firsts), placed["place"], side="right") - 1
+    return pd.DataFrame(placed).assign(**{_HOME: homes})
+
+
+def _spread(cut: Stretch, shared: _Shared, content: pa.Table | None, placed: pd.DataFrame) -> ScratchArray:
+    from distributed import get_worker
+
+    held = np.empty(len(placed), PLACED)
+    held["place"], held["weight"] = placed["place"].to_numpy(), placed["weight"].to_numpy()
+    counting = shared.counting
+    tables = cut.tables([counting.column], content)
+    return ScratchArray(counting.expand(tables, cut.first, held, cut.rows), get_worker().local_directory)
