@@ -227,7 +227,8 @@ class _Buckets:
     def __init__(self, count: int, kind: np.dtype[Any]) -> None:
         self.count = count
         self._kind = kind
-        self._files = [tempfile.TemporaryFile(prefix="daskrado-") for _ in range(count if count > 1 else 0)]  # noqa: SIM115 - take() closes them
+        wanted = range(count if count > 1 else 0)
+        self._files = [tempfile.TemporaryFile(prefix="daskrado-", buffering=0) for _ in wanted]  # noqa: SIM115
         self._held: list[NDArray[Any]] = []
 
     def add(self, records: NDArray[Any], bucket: NDArray[Any]) -> None:
