@@ -55,6 +55,7 @@ class Job(Frozen):
         False  # True where ``statement`` is another party's or the source's guarantee
     )
     counts_units: ClassVar[bool] = False  # True where all that is released is a sum that units can be bounded in
+    weighs_units: ClassVar[bool] = True  # False where a unit is in one part, whatever it owns
     reserves: ClassVar[bool] = True  # False where an engine reserves by itself, through the same account
     title: ClassVar[str] = "{job.dataset}: {job.name}"  # of the report
     prefix: ClassVar[str] = ""  # of manifest and report; "_" hides them from readers of an output that is all Parquet

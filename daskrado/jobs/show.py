@@ -11,6 +11,7 @@ from daskrado.jobs.outcome import asked_for
 from daskrado.ledger.charging import planned_prices
 from daskrado.ledger.ledger import Ledger
 from daskrado.ledger.words import no_limit, over_budget, run_line
+from daskrado.privacy.protect import Protect
 from daskrado.table.domain import Domain
 
 
@@ -28,6 +29,9 @@ def plan_lines(job: Job, ledger: Ledger | None) -> Iterator[str]:
         yield f"blocks      {block_line(job, ())}"
     for name, text in job.plan():
         yield f"{name:<11} {text}"
+    for protect in dict.fromkeys(job.whose):
+        if protect.column is not None:
+            yield from _unit_lines(job, protect)
     if job.protects:
         yield from _hints(job)
     if not charges:
@@ -46,6 +50,20 @@ def _norm_text(domain: Domain) -> str:
     if domain.norm_bound != domain.usual_norm:
         return text
     return f"{text}, the usual norm of a row of this domain (the largest is {domain.largest_norm:.4g})"
+
+
+def _unit_lines(job: Job, protect: Protect) -> Iterator[str]:
+    """What a bound on people costs and saves; from the pipeline alone."""
+    bound, column, unit = protect.rows_per_unit, protect.column, protect.unit
+    if not job.weighs_units:
+        yield f"people      {unit} is known by {column} and reaches one part alone, however many rows it owns"
+        return
+    rows = "1 row" if bound == 1 else f"{bound} rows"
+    kept = f"at most {rows} of each are kept" if protect.how == "sample" else "all rows are used, each for its share"
+    yield f"people      {unit} is known by {column} and counts as {rows} at most: {kept}"
+    more = f"rows_per_unit: {40 * bound} would need 40 times as much"
+    yield f"saves       the noise is that of {rows}, whatever {unit} owns; {more}, and hold for nobody who owns more"
+    yield f"costs       {column} is read once more, or twice and shuffled where {unit} may have rows in several files"
 
 
 def _hints(job: Job) -> Iterator[str]:

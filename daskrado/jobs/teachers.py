@@ -113,6 +113,7 @@ class TeachersJob(PrivateJob):
     title: ClassVar[str] = "{job.dataset}: a student of private answers"
     addresses: ClassVar[tuple[Address, ...]] = (("queries",),)
     counts_units: ClassVar[bool] = True
+    weighs_units: ClassVar[bool] = False
     reserves: ClassVar[bool] = False  # the engine may go on under the grant that it had
 
     output: str = "runs/teachers"

@@ -16,6 +16,7 @@ from scipy.stats import chisquare
 import daskrado
 from daskrado.errors import DataError, UsageError
 from daskrado.jobs.load import load_job
+from daskrado.jobs.show import plan_lines
 from daskrado.lake.collect import Share, collect, open_passes
 from daskrado.lake.ensemble import train
 from daskrado.lake.scan import open_lake
@@ -324,3 +325,16 @@ def test_each_site_of_a_study_bounds_its_own_people(noise: dict[str, Any], tmp_p
     for block, (name, values) in zip(summed.blocks, summed.split(exact.astype(np.int64)).items(), strict=True):
         far = np.abs(done.release.values[name] - values * block.step(lattice))
         assert (far < 8 * done.release.noise_std[name]).all()
+
+
+def test_a_plan_says_what_the_bound_costs_and_saves(tmp_path: Path) -> None:
+    told = "\n".join(plan_lines(job_of(people(), tmp_path, protect=protecting(bound=2)), None))
+    assert "people      one patient is known by patient and counts as 2 rows at most: all rows are used" in told
+    assert "the noise is that of 2 rows, whatever one patient owns; rows_per_unit: 80 would need 40 times" in told
+    rows = Protect(relation=Relation.ADD_REMOVE, unit="one patient")
+    assert "people " not in "\n".join(plan_lines(job_of(people(), tmp_path, protect=rows), None))
+    two, many = (
+        next(iter(job_of(people(), tmp_path, protect=p).calibrated().noise_std().values()))
+        for p in (protecting(bound=2), Protect(relation=Relation.ADD_REMOVE, unit="one", rows_per_unit=80))
+    )
+    assert many / two == pytest.approx(40, rel=0.01)
