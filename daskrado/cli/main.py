@@ -24,6 +24,8 @@ COMMANDS = {
     "plan": ("jobs:plan", "Show what a pipeline costs; reads no data and spends nothing."),
     "run": ("jobs:run", "Run a pipeline: debit, read, add noise once, learn, publish."),
     "resume": ("jobs:resume", "Finish a run that was cut off: no second debit, no second draw."),
+    "show": ("runs:show", "Show a published run: guarantee, cost, weights, files."),
+    "report": ("runs:report", "Write one page over all runs of a folder."),
     "learn": ("rados:learn", "Learn from a file of rados alone."),
     "audit": ("rados:audit", "Attack a published object, to see what it gives away."),
     "predict": ("jobs:predict", "Score a lake with a published model, into Parquet."),

@@ -33,10 +33,12 @@ def render_page(
     subtitle: str,
     statements: Mapping[str, PrivacyStatement],
     sections: Sequence[Section],
+    links: Mapping[str, str] | None = None,
 ) -> str:
     """The page as HTML. Sections must hold released or public facts only.
 
-    Each statement is one banner; where there are several, each names its own part of what was published.
+    A single statement is a banner; where there are several, each names its own part of what was published. Cells that
+    are in ``links`` lead there.
     """
     import jinja2
 
@@ -50,6 +52,7 @@ def render_page(
         version=daskrado.__version__,
         statements=statements,
         sections=sections,
+        links=links or {},
         gloss=glossary,
         glossary=lambda: glossary.listed(section.text for section in sections),
     )
@@ -76,9 +79,8 @@ def page_of(run: Run, outcome: Outcome, result: Result) -> str:
 
 
 def _in_short(run: Run, outcome: Outcome, result: Result) -> Section:
-    """The card, and what a reader must know before reading on."""
-    rows = [] if run.job.card is None else run.job.card.rows()
-    rows += outcome.headline
+    """What a reader must know before reading on, and the card."""
+    rows = [*outcome.headline]
     if result.model is not None:
         rows.append(("model", f"{result.model.domain.width} weights by learner {result.model.learner}"))
         rows += _strongest(result.model)
@@ -89,7 +91,7 @@ def _in_short(run: Run, outcome: Outcome, result: Result) -> Section:
     if prices := run.prices():
         price = dearest(prices)
         rows.append(("budget", f"{percent(price.share)} of it taken, {percent(max(price.left, Fraction(0)))} left"))
-    return Section("In short", rows=rows)
+    return Section("In short", rows=[*rows, *(run.job.card.rows() if run.job.card else ())])
 
 
 def _strongest(model: LinearModel) -> Iterator[tuple[str, str]]:
