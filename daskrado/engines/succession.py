@@ -56,7 +56,7 @@ def unknown_draws(journal: Journal, ledger: Ledger) -> set[str]:
     return ledger.draws(journal.grants[ANSWERS]) - batches(notes) - thresholds
 
 
-def move_exhausted(folder: Path, ledger: Ledger, fingerprint: str, settings: Mapping[str, Any]) -> None:
+def move_exhausted(folder: Path, ledger: Ledger, fingerprint: str | None, settings: Mapping[str, Any]) -> None:
     """Refuse a second engine with other settings while the first can answer; else move that one to another name.
 
     ``fingerprint`` is that of the data set's present lake. The next engine is charged for itself, so this is no
@@ -113,7 +113,7 @@ def _thresholds(journal: Journal) -> int:
     return sum(line.startswith(b'{"open"') - line.startswith(b'{"unopened"') for line in lines)
 
 
-def _is_orphaned(journal: Journal, ledger: Ledger, fingerprint: str) -> bool:
+def _is_orphaned(journal: Journal, ledger: Ledger, fingerprint: str | None) -> bool:
     """Whether what pays for an engine was voided, or was for another lake."""
     paid = journal.grants.get(ANSWERS)
     entry = None if paid is None else ledger.entry(paid)

@@ -52,7 +52,7 @@ class EngineFacts:
     dataset: str
     relation: Relation
     theorem: str
-    fingerprint: str
+    fingerprint: str | None
     settings: Mapping[str, Any]
     whose: Whose | None = None  # None: one row
 

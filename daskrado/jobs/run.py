@@ -85,7 +85,8 @@ class Run:
         for key, source in self.job.public_lakes().items():
             mark = open_lake(source, self.job.domain, label=False).fingerprint
             known = self.account.ledger.known_as(mark)
-            if known is not None or mark == self.lake.fingerprint:
+            own = source is self.job.lake if mark is None else mark == self.lake.fingerprint
+            if known is not None or own:
                 name = self.job.dataset if known is None else known
                 raise UsageError(f"{key}: these rows are private, as data set {name!r}; give public rows")
 

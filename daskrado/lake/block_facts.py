@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,9 +15,15 @@ EACH = "*"
 class Reading:
     """What a ledger notes of the rows that it is charged for: the table's version, and what each block holds.
 
-    ``blocks`` has a fingerprint for each block. It is a fact about private rows, and stays in the ledger.
+    ``blocks`` has a fingerprint for each block, which stays in the ledger; None for those of a frame, which are not
+    known again: a made-up frame must learn nothing from being refused or not.
     """
 
     table: Mapping[str, Any] | None = None
     column: str = ""
-    blocks: Mapping[str, str] = field(default_factory=dict, repr=False)
+    blocks: Mapping[str, str | None] = field(default_factory=dict, repr=False)
+
+
+def public_name(identity: str) -> str:
+    """A table's identity as it is published: who knows this name cannot make a table with that identity."""
+    return hashlib.sha256(f"table {identity}".encode()).hexdigest()[:32] if identity else "of an older version"

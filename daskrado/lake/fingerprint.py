@@ -1,13 +1,14 @@
-"""A lake's fingerprint: facts that survive copying, renaming and re-partitioning, hashed.
+"""What the ledger knows a lake by, and what it knows a closed block by.
 
-It is computed from Parquet footers, so it costs no read: the total number of rows and, for every column, its nulls,
-smallest and largest value. It lets the ledger notice one lake under two names. It is a fact about private rows and
-is kept in the ledger only. A lake whose content was changed, even by a row, has another fingerprint: the ledger's
-first line of defence is the name that the owner gives the data set.
+A lake is known by facts that do not come from its rows: the identity that a table was made with, or the names and
+times of its files. Whoever makes up rows, the right number of them or the right extremes, therefore learns nothing
+from being refused or not. It lets the ledger notice one lake under two names; the first line of defence is the name
+that the owner gives the data set. Frames have no identity, and are known by that name alone.
 
-Writers, frames and folders tell some facts in their own ways, so these are left out: nulls of numbers (pandas and
-some files have NaN instead), all but the name of columns that are empty or hold long texts (writers cut or drop their
-extremes), and columns made of other columns.
+A closed block of plain files is known in the same way. That of a table, whose files may be compacted, is known by the
+table's identity and by what its files say of its rows: their number and, for every column, its nulls, smallest and
+largest value. The identity of a table is random and published as a digest only, so nobody can make up a table that
+would be compared. All of it is kept in the ledger only, under a key.
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ import hashlib
 import math
 import numbers
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from daskrado.lake.files import LakeFile
 
 _LONG = 64  # some writers cut extremes here, others at 4,096, others not at all
 
@@ -68,42 +72,44 @@ def _usable(value: Any) -> Any:
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
-def fingerprint(rows: int, files: Sequence[dict[str, ColumnFacts]], folders: Iterable[str] = ()) -> str:
-    """Hash of the row count and of every column's facts over all files; ``folders`` names the hive columns."""
+def identity(files: Sequence[LakeFile]) -> str:
+    """What a lake is known by: the same after a move or a copy that keeps times, and for a table while it grows."""
+    table = _table(files)
+    return _hashed([f"table {table}"] if table else sorted(map(_place, files)))
+
+
+def _table(files: Sequence[LakeFile]) -> str:
+    """The table's own identity, which is random; empty for plain files, and for lakes of an older version."""
+    return files[0].table.identity if files[0].table is not None else ""
+
+
+def _place(file: LakeFile) -> str:
+    """A file's name and time; its whole address where the time is only known in seconds, as archives have it."""
+    exact = file.modified % 10**9 != 0
+    return f"{file.path.rpartition('/')[2] if exact else file.path}\0{file.modified}\0{file.hive}"
+
+
+def block_fingerprint(files: Sequence[LakeFile], rows: int, facts: Sequence[dict[str, ColumnFacts]]) -> str:
+    """What a block is known by: its files or, in a table that may be compacted, table, row count and column facts."""
+    if not _table(files):
+        return identity(files)
     total: dict[str, ColumnFacts] = {}
-    for facts in _as_values(files, folders):
-        for name, fact in facts.items():
+    for own in facts:
+        for name, fact in own.items():
             total[name] = total[name] + fact if name in total else fact
-    lines = [str(rows)]
-    for name in sorted(total):
-        fact = total[name]
-        nulls = 0 if _is_number(fact.smallest) else fact.nulls
-        short = (
-            fact.known and fact.smallest is not None and not _is_long(fact.smallest) and not _is_long(fact.largest)
-        )
-        lines.append(f"{name}\0{nulls}\0{_text(fact.smallest)}..{_text(fact.largest)}" if short else name)
+    told = [f"{name}\0{_told(fact)}" for name, fact in sorted(total.items())]
+    return _hashed([identity(files), str(rows), *told])
+
+
+def _told(fact: ColumnFacts) -> str:
+    """Nulls and extremes; not those of long texts, which writers cut or drop, each at its own length."""
+    nulls = 0 if _is_number(fact.smallest) else fact.nulls
+    plain = fact.known and fact.smallest is not None and not _is_long(fact.smallest) and not _is_long(fact.largest)
+    return f"{nulls}\0{_text(fact.smallest)}..{_text(fact.largest)}" if plain else ""
+
+
+def _hashed(lines: Iterable[str]) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
-
-
-def _as_values(files: Sequence[dict[str, ColumnFacts]], folders: Iterable[str]) -> list[dict[str, ColumnFacts]]:
-    """Folders' names are text, in which "12" < "9": where all of a column's are numbers or truth, they are that."""
-    found = [dict(facts) for facts in files]
-    for name in folders:
-        held = [facts for facts in found if name in facts]
-        texts = [facts[name].smallest for facts in held]
-        for read in (_truth, float):
-            try:
-                values = [None if text is None else read(text) for text in texts]
-            except (KeyError, ValueError):
-                continue
-            for facts, value in zip(held, values, strict=True):
-                facts[name] = replace(facts[name], smallest=_usable(value), largest=_usable(value))
-            break
-    return found
-
-
-def _truth(text: str) -> bool:
-    return {"true": True, "false": False}[text.lower()]
 
 
 def _is_number(value: Any) -> bool:

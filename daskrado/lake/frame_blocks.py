@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -40,13 +40,6 @@ def _values(frame: Any, column: str) -> set[str]:
 def in_blocks(table: pa.Table, column: str, values: Sequence[str]) -> pa.Table:
     """The rows of some blocks."""
     return table.filter(pc.is_in(_texts(table.column(column), column), value_set=pa.array(values, pa.string())))
-
-
-def by_block(table: pa.Table, column: str, values: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
-    """Each block with its rows."""
-    texts = _texts(table.column(column), column)
-    for value in values:
-        yield value, table.filter(pc.equal(texts, value))
 
 
 def _texts(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:

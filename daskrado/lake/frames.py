@@ -9,13 +9,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from daskrado.errors import DataError, UsageError
 from daskrado.lake.block_facts import Reading
 from daskrado.lake.blocks import PartOfLake
-from daskrado.lake.fingerprint import ColumnFacts, fingerprint
-from daskrado.lake.frame_blocks import by_block, in_blocks
+from daskrado.lake.frame_blocks import in_blocks
 from daskrado.lake.scan import Lake
 from daskrado.table.arrow_arrays import as_table, plain
 from daskrado.table.domain import BooleanColumn, Domain
@@ -46,13 +44,12 @@ class FramePartition:
 
 @dataclass(frozen=True)
 class _Described:
-    """What a footer would say of a table, and of each block in it."""
+    """What a footer would say of a table."""
 
     rows: int
-    facts: dict[str, ColumnFacts]
+    nulls: dict[str, int]
     schema: pa.Schema
     size: int
-    blocks: dict[str, tuple[int, dict[str, ColumnFacts]]]
 
 
 def open_frame(
@@ -72,11 +69,11 @@ def open_frame(
                 raise DataError(f"DataFrame: column {name!r} is missing in a partition (it is in the frame's meta)")
             if (problem := type_problem(domain, name, found.schema.field(name).type)) is not None:
                 raise DataError(f"DataFrame: column {name!r} {problem}")
-            if strict and found.facts[name].nulls and not may_be_null(domain, name):
+            if strict and found.nulls[name] and not may_be_null(domain, name):
                 raise DataError(f"DataFrame: column {name!r} holds nulls, and its null policy is error")
-    mark = fingerprint(rows, [found.facts for found in described])
     size, schema = sum(found.size for found in described), described[0].schema
-    return Lake(tuple(parts), rows, size, mark, schema, reading=_reading(part, described))
+    reading = Reading() if part is None else Reading(column=part.column, blocks=dict.fromkeys(part.values))
+    return Lake(tuple(parts), rows, size, None, schema, reading=reading)
 
 
 def _cut(
@@ -91,7 +88,7 @@ def _cut(
         table = _chosen(part, to_arrow(source, columns, domain) if table is None else table)
         slices = [table.slice(at, _SLICE_ROWS) for at in range(0, table.num_rows, _SLICE_ROWS)]
         own = [FramePartition(f"slice {i}", rows, rows.num_rows, f"slice-{i}") for i, rows in enumerate(slices)]
-        return own, [_describe(part, table)]
+        return own, [_describe(table)]
     if not (hasattr(source, "to_delayed") and hasattr(source, "npartitions")):
         raise UsageError(
             "a lake is a path, a list of paths, a table of {delta: ...} or {iceberg: ...}, or a frame of pandas, "
@@ -103,7 +100,7 @@ def _cut(
     alone = None if part is None else PartOfLake(None, part.column, part.values)  # tasks need no whole frame
     convert = dask.delayed(partial(_converted, alone, columns, domain))
     tables = [convert(piece) for piece in source.to_delayed()]
-    described = dask.compute(*[dask.delayed(_describe)(alone, table) for table in tables])
+    described = dask.compute(*[dask.delayed(_describe)(table) for table in tables])
     token = hashlib.blake2b(f"{source.dask.keys()}{alone}".encode(), digest_size=8).hexdigest()
     found = [
         FramePartition(f"partition {i}", table, known.rows, f"{token}-{i}")
@@ -119,17 +116,6 @@ def _converted(part: PartOfLake | None, need: Sequence[str], domain: Domain | No
 
 def _chosen(part: PartOfLake | None, table: pa.Table) -> pa.Table:
     return table if part is None else in_blocks(table, part.column, part.values)
-
-
-def _reading(part: PartOfLake | None, described: Sequence[_Described]) -> Reading:
-    """A fingerprint of each block, the same as that of the files that it could be written to."""
-    if part is None:
-        return Reading()
-    blocks = {}
-    for value in part.values:
-        own = [found.blocks[value] for found in described]
-        blocks[value] = fingerprint(sum(rows for rows, _ in own), [facts for rows, facts in own if rows])
-    return Reading(column=part.column, blocks=blocks)
 
 
 def to_arrow(frame: pd.DataFrame, need: Sequence[str], domain: Domain | None = None) -> pa.Table:
@@ -182,23 +168,6 @@ def _check_columns(have: Any, need: Sequence[str]) -> None:
         raise DataError(f"DataFrame: column {missing[0]!r} is missing (it has {', '.join(map(str, have[:20]))})")
 
 
-def _describe(part: PartOfLake | None, table: pa.Table) -> _Described:
-    own = () if part is None else by_block(table, part.column, part.values)
-    blocks = {value: (rows.num_rows, _facts(rows)) for value, rows in own}
-    return _Described(table.num_rows, _facts(table), table.schema, table.nbytes, blocks)
-
-
-def _facts(table: pa.Table) -> dict[str, ColumnFacts]:
-    """Facts of plain columns, as a file's footer would have them."""
-    facts = {}
-    for name in table.column_names:
-        column = plain(table.column(name))
-        if pa.types.is_nested(column.type):
-            continue
-        try:
-            extremes = pc.min_max(column).as_py()
-        except (pa.ArrowNotImplementedError, ValueError):  # an odd type, a date beyond Python's calendar
-            facts[name] = ColumnFacts(column.null_count, known=column.null_count == len(column))
-            continue
-        facts[name] = ColumnFacts(column.null_count, extremes["min"], extremes["max"])
-    return facts
+def _describe(table: pa.Table) -> _Described:
+    nulls = {name: plain(table.column(name)).null_count for name in table.column_names}
+    return _Described(table.num_rows, nulls, table.schema, table.nbytes)

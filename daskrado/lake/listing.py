@@ -52,7 +52,7 @@ def listed_files(
     columns = tuple(
         TableColumn(name, pa.type_for_alias(kind), name) for name, kind in content["columns"].items() if name != by
     )
-    identity = str(content.get("lake", "of an older version"))
+    identity = str(content.get("lake", ""))  # lakes of an older version have none
     paths = [path for path, added in sorted(listed.items()) if added <= chosen]
     return TableVersion("folder", chosen, identity, columns), paths
 

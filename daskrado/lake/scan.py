@@ -17,7 +17,7 @@ from daskrado.errors import DataError, UsageError
 from daskrado.lake.block_facts import Reading
 from daskrado.lake.blocks import PartOfLake, grouped
 from daskrado.lake.files import LakeFile, find_files, first_line
-from daskrado.lake.fingerprint import ColumnFacts, fingerprint
+from daskrado.lake.fingerprint import ColumnFacts, block_fingerprint, identity
 from daskrado.lake.folder_values import folder_readers
 from daskrado.lake.parquet_files import Footer, ParquetPartition, footer_problems, read_footer
 from daskrado.lake.snapshots import TableVersion, table_address
@@ -29,15 +29,15 @@ _ADDRESSES = (str, os.PathLike, list, tuple, Mapping, PartOfLake)
 
 @dataclass(frozen=True)
 class Lake:
-    """A scanned lake: its partitions, its row count, and a fingerprint of its content.
+    """A scanned lake: its partitions, its row count, and what the ledger knows it by, which is no fact about rows.
 
-    ``fingerprint`` and ``rows`` are facts about private rows: for the ledger and the overflow guard, not for print.
+    ``rows`` is a fact about private rows: for the overflow guard, not for print.
     """
 
     partitions: tuple[Any, ...]
     rows: int
     size: int
-    fingerprint: str
+    fingerprint: str | None  # see daskrado.lake.fingerprint; frames have none
     schema: pa.Schema
     table: TableVersion | None = None  # where the lake is one version of a table
     schemas: tuple[tuple[str, pa.Schema], ...] = field(
@@ -126,7 +126,7 @@ def open_lake(
         partitions=tuple(part for footer in footers for part in footer.partitions()),
         rows=rows,
         size=sum(footer.file.size for footer in footers),
-        fingerprint=fingerprint(rows, [f.facts for f in footers], {name for f in footers for name, _ in f.file.hive}),
+        fingerprint=identity(files),
         schema=footers[0].schema,
         table=files[0].table,
         schemas=tuple({footer.schema: (footer.file.path, footer.schema) for footer in footers}.values()),
@@ -149,8 +149,9 @@ def _reading(source: Any, footers: Sequence[Footer]) -> Reading:
 def _block_fingerprint(footers: Sequence[Footer]) -> str:
     """It stays when the lake gets a column that these files lack, and when they are made into fewer."""
     absent = set.intersection(*({name for name, stored in f.places or () if stored is None} for f in footers))
+    absent |= {name for f in footers for name, _ in f.file.hive}
     facts = [{name: fact for name, fact in f.facts.items() if name not in absent} for f in footers]
-    return fingerprint(sum(f.rows for f in footers), facts, {name for f in footers for name, _ in f.file.hive})
+    return block_fingerprint([f.file for f in footers], sum(f.rows for f in footers), facts)
 
 
 def _check_copies(footers: Sequence[Footer]) -> None:

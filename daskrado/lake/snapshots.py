@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -18,6 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from daskrado.errors import DataError, UsageError
+from daskrado.lake.block_facts import public_name
 
 # Each form of table with the key that names a version of it; a folder is a lake that ``ingest`` wrote.
 FORMS = {"delta": "version", "iceberg": "snapshot", "folder": "version"}
@@ -39,13 +40,13 @@ class TableVersion:
 
     form: str
     version: int
-    identity: str  # the table's own, the same at every version
+    identity: str = field(repr=False)  # the table's own, the same at every version; "" where it has none
     columns: tuple[TableColumn, ...]
 
     @property
     def facts(self) -> dict[str, Any]:
         """What a manifest says of it."""
-        return {"format": self.form, "version": self.version, "table": self.identity}
+        return {"format": self.form, "version": self.version, "table": public_name(self.identity)}
 
     def places(self, schema: pa.Schema) -> dict[str, str | None]:
         """For each column of the table its name in a file with this schema; None where the file is older than it."""

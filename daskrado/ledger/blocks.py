@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Iterable, Sequence
 
 from daskrado.errors import BudgetError, DataError, UsageError
-from daskrado.lake.block_facts import EACH, Reading
+from daskrado.lake.block_facts import EACH, Reading, public_name
 from daskrado.ledger import balances, chain
 from daskrado.ledger.balances import Budget
 from daskrado.ledger.chain import Kind, Record
@@ -40,8 +40,9 @@ def close(rows: Rows, dataset: str, reading: Reading, charged: Sequence[Budget],
     A block whose debits are all void may hold something else now: nothing was released of it.
     """
     for block, fingerprint in reading.blocks.items():
-        hidden = keyed(rows, fingerprint)
-        known_elsewhere(rows, dataset, hidden, f"block {block}")
+        hidden = None if fingerprint is None else keyed(rows, fingerprint)
+        if hidden is not None:
+            known_elsewhere(rows, dataset, hidden, f"block {block}")
         known = _closed(rows, dataset, block)
         if known is not None and known.fingerprint == hidden:
             continue
@@ -53,15 +54,16 @@ def close(rows: Rows, dataset: str, reading: Reading, charged: Sequence[Budget],
         _write(rows, dataset, reading, block, hidden, who, run)
 
 
-def _write(rows: Rows, dataset: str, reading: Reading, block: str, hidden: str, who: str, run: str) -> None:
+def _write(rows: Rows, dataset: str, reading: Reading, block: str, hidden: str | None, who: str, run: str) -> None:
     salt = secrets.token_hex(16)
     table = None if reading.table is None else reading.table["table"]
     body = {"column": reading.column, "table": table, "seal": chain.seal(hidden, salt)}
     record = chain.append(rows, Kind.CLOSE, body, who, dataset, run, name=block)
-    rows.execute(
-        "INSERT INTO lakes (record, dataset, fingerprint, salt) VALUES (?, ?, ?, ?)",
-        (record.id, dataset, hidden, salt),
-    )
+    if hidden is not None:
+        rows.execute(
+            "INSERT INTO lakes (record, dataset, fingerprint, salt) VALUES (?, ?, ?, ?)",
+            (record.id, dataset, hidden, salt),
+        )
 
 
 def known_elsewhere(rows: Rows, dataset: str, hidden: str, what: str) -> None:
@@ -113,11 +115,12 @@ class BlockViews:
 
     def closed_blocks(self, table: str, column: str) -> dict[str, str]:
         """The blocks of a table, by its own identity, that no row may be added to, each with its data set."""
+        known = public_name(table), column
         with self.store.reading() as rows:
             told = [
                 record
                 for record in chain.records(rows, "r.kind = ?", (str(Kind.CLOSE),))
-                if (record.facts["table"], record.facts["column"]) == (table, column)
+                if (record.facts["table"], record.facts["column"]) == known
             ]
         closed = {record.name: record.dataset for record in told}
         own = {name: self.block_balances(name) for name in set(closed.values())}

@@ -89,8 +89,10 @@ class LedgerViews(BlockViews):
         with self.store.reading() as rows:
             return {name for entry in entries for name in drawn(rows, entry)}
 
-    def known_as(self, fingerprint: str) -> str | None:
-        """The data set that a lake was charged as; None if this ledger has not seen it."""
+    def known_as(self, fingerprint: str | None) -> str | None:
+        """The data set that a lake was charged as; None if this ledger has not seen it, or cannot know it again."""
+        if fingerprint is None:
+            return None
         with self.store.reading() as rows:
             found = rows.execute(
                 "SELECT dataset FROM lakes WHERE fingerprint = ?", (checked.keyed(rows, fingerprint),)
@@ -160,8 +162,10 @@ class LedgerViews(BlockViews):
         with self.store.reading() as rows:
             return entries_from(rows, chain.records(rows, f"{where} AND r.entry IS NOT NULL", values))
 
-    def keyed(self, fingerprint: str) -> str:
+    def keyed(self, fingerprint: str | None) -> str | None:
         """A lake's fingerprint as entries of this ledger hold it."""
+        if fingerprint is None:
+            return None
         with self.store.reading() as rows:
             return checked.keyed(rows, fingerprint)
 

@@ -100,6 +100,33 @@ def test_a_private_lake_is_not_taken_for_a_public_one(clinic: Clinic, tmp_path: 
     assert states == [("a", "published")]
 
 
+@pytest.mark.parametrize("form", ["frame", "file"])
+@pytest.mark.parametrize("use", ["another name", "public_lake", "the same name"])
+def test_made_up_rows_tell_nothing_by_being_refused_or_not(form: str, use: str, tmp_path: Path) -> None:
+    """E31: rows as many as the private ones, with their extremes, even all of them, are treated as any others are."""
+    ledger = tmp_path / "ledger.sqlite"
+    private = patients(WARDS[0])
+    guesses = {"all": private, "count": private.assign(age=50.0), "one less": private.iloc[1:]}
+    how = PRIVATE | {"relation": "add_remove", "ledger": ledger, "epsilon": 0.1, "delta": 1e-6}
+    seen = set()
+    for name, rows in {"private": private, **guesses}.items():
+        (tmp_path / name).mkdir()
+        rows.to_parquet(tmp_path / name / "p.parquet")
+    daskrado.fit(tmp_path / "private", domain(WARDS[:2]), dataset="d", **how)
+    for name, rows in guesses.items():
+        lake: Any = rows if form == "frame" else tmp_path / name
+        dataset, learner = {"another name": name.replace(" ", "-")}.get(use, "d"), "moments"
+        if use == "public_lake":
+            grid = [{"kind": "output_perturbation", "regularisation": ridge} for ridge in (0.05, 0.5)]
+            learner, lake = {"kind": "tuning", "grid": grid, "public_lake": lake}, tmp_path / "private"
+        try:
+            daskrado.fit(lake, domain(WARDS[:2]), dataset=dataset, learner=learner, **how)
+            seen.add("done")
+        except DaskradoError as error:
+            seen.add(str(error))
+    assert len(seen) == 1, seen
+
+
 @pytest.mark.parametrize("learner", [None, {"kind": "output_perturbation"}])
 @pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
 def test_no_seconds_leave_a_private_run(

@@ -69,15 +69,6 @@ def test_a_dask_frame_is_fitted_and_scored_here_and_on_workers(
     assert model.predict(frame).compute().tolist() == expected
 
 
-def test_a_frame_is_the_same_data_under_every_library(rows: tuple[Path, pa.Table, Domain], own_ledger: Path) -> None:
-    """The ledger knows rows that it has seen under another name, whichever library brings them."""
-    from daskrado.lake.scan import open_lake
-
-    path, table, domain = rows
-    known = open_lake(str(path), domain).fingerprint
-    assert {open_lake(make(table), domain).fingerprint for make in KINDS.values()} == {known}
-
-
 def test_what_is_no_frame_is_refused_without_a_word_of_its_rows(rows: tuple[Path, pa.Table, Domain]) -> None:
     _, table, domain = rows
     with pytest.raises(UsageError, match="a frame of pandas, Polars, Arrow, DuckDB or Dask, not LazyFrame"):

@@ -26,6 +26,7 @@ from pyiceberg.utils.config import Config
 
 import daskrado
 from daskrado.errors import DataError, UsageError
+from daskrado.lake.block_facts import public_name
 from daskrado.lake.blocks import PartOfLake, block_names
 from daskrado.lake.collect import collect
 from daskrado.lake.files import find_files
@@ -115,7 +116,7 @@ def test_deleted_patients_are_not_learned_from(tmp_path: Path, own_ledger: Path)
     result = daskrado.run(pipeline)
     manifest = json.loads((tmp_path / "out/manifest.json").read_text())
     assert result.facts["rows"] == alive.num_rows
-    table = {"format": "delta", "version": 1, "table": DeltaTable(str(place)).metadata().id}
+    table = {"format": "delta", "version": 1, "table": public_name(DeltaTable(str(place)).metadata().id)}
     assert manifest["facts"]["table"] == table
 
 
@@ -315,7 +316,7 @@ def test_an_iceberg_table_by_catalog_by_folder_and_by_snapshot(iceberg: Any, tmp
     assert open_lake(str(folder), DOMAIN).table.facts == {
         "format": "iceberg",
         "version": last,
-        "table": str(iceberg.metadata.table_uuid),
+        "table": public_name(str(iceberg.metadata.table_uuid)),
     }
     renamed = parse(
         Domain,
