@@ -112,7 +112,7 @@ class Charge:
             whose = Whose(self.relation, said.unit, rows=said.rows_per_unit, feature=feature)
         else:
             whose = Whose(self.relation, said.unit, said.column, said.rows_per_unit, feature=feature)
-        return Debit(whose, self.event, self.statement.theorem, tuple(self.blocks))
+        return Debit(whose, self.event, self.statement.theorem, tuple(self.blocks), delta=said.delta)
 
     def reserve(self, account: Account, dataset: str, fingerprint: str | None = None) -> Grant:
         """Debit an account's ledger."""
@@ -124,6 +124,7 @@ class Charge:
             theorem=self.statement.theorem,
             fingerprint=fingerprint,
             room=self.room,
+            delta=self.statement.delta,
         )
 
 

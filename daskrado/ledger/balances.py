@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache, partial
 from typing import Any
 
 from daskrado.errors import BudgetError, DaskradoError, LedgerError
@@ -27,6 +28,7 @@ from daskrado.privacy.events import decimal_text, exact
 from daskrado.privacy.filter import Cost, Filter, filter_from_json
 from daskrado.privacy.groups import Whose, charged_as, steps
 
+Debits = Callable[[], Counter[Debit]]
 _A_ROW: dict[str, Any] = {"column": None, "bound": None, "owns": None, "rows": 1}
 
 
@@ -38,18 +40,21 @@ class Budget:
     limit: int
     balance: Balance
 
-    def cost(self, debit: Debit) -> Cost | None:
+    def cost(self, debit: Debit, *, alone: bool = False) -> Cost | None:
         """What a debit takes from this budget; None where it does not touch it.
 
-        It does not where it reads other blocks, or where its relation implies nothing about the limit's: then the
-        data set is marked. A debit that implies something about rows, and nothing about the limit's unit, is refused.
+        ``alone``: where it is too much for the rule, and by itself within the limit, it takes the whole budget.
+
+        It does not touch it where it reads other blocks, or where its relation implies nothing about the limit's:
+        then the data set is marked. A debit that implies something about rows, and nothing about the limit's unit, is
+        refused.
         """
         balance, limit = self.balance, self.balance.whose
         if balance.block and debit.blocks and balance.block not in debit.blocks:
             return None
         event = charged_as(debit.event, debit.whose, limit)
         if event is not None:
-            return balance.rule.cost(event)
+            return balance.rule.charge(event) if alone else balance.rule.cost(event)
         if steps(replace(debit.whose, **_A_ROW), replace(limit, **_A_ROW)) is None:
             return None
         raise BudgetError(
@@ -57,6 +62,11 @@ class Budget:
             f"{limit}; nothing was debited; protect.unit: {{column: {limit.column}, ...}} in a pipeline bounds what "
             "one of them contributes"
         )
+
+    def costs(self, debits: Sequence[Debit]) -> list[Cost]:
+        """What the debits of one run take, those that touch this budget."""
+        found = (self.cost(debit, alone=len(debits) == 1) for debit in debits)
+        return [cost for cost in found if cost is not None]
 
     def for_block(self, block: str) -> Budget:
         """The budget of a block, by a limit for each: what all blocks were charged with counts, and no more."""
@@ -73,6 +83,11 @@ class Budget:
         balance = self.balance
         return replace(self, balance=replace(balance, total=balance.total - cost, entries=balance.entries - 1))
 
+    def holding(self, told: Mapping[str, Any]) -> Budget:
+        """With the total that a record keeps."""
+        total, entries = cost_from_json(told["total"]), told["entries"]
+        return replace(self, limit=told["limit"], balance=replace(self.balance, total=total, entries=entries))
+
     def to_json(self) -> dict[str, Any]:
         """As a record keeps it."""
         return {"limit": self.limit, "total": cost_to_json(self.balance.total), "entries": self.balance.entries}
@@ -82,7 +97,7 @@ def price_of(budgets: Iterable[Budget], debits: Sequence[Debit], *, charged: boo
     """What debits take together from each budget that they touch; ``charged`` where they are in it already."""
     found = []
     for budget in with_begun(budgets, {block: None for debit in debits for block in debit.blocks}):
-        costs = [cost for debit in debits if (cost := budget.cost(debit)) is not None]
+        costs = budget.costs(debits)
         if costs:
             cost, balance = sum(costs, Cost()), budget.balance
             total = balance.total if charged else balance.total + cost
@@ -131,19 +146,23 @@ def _budget(known: _Known, name: str, dataset: str, record: int, digest: str) ->
     limit = after and known(after["limit"])
     if not (after and limit):
         raise damaged(known.rows, f"the balance {name}")
-    budget = budget_from(known.rows, limit[0], cost_from_json(after["total"]), after["entries"])
+    budget = budget_from(known.rows, limit[0]).holding(after)
     return budget if budget.name == name else budget.for_block(json.loads(name)[2])
 
 
-def budget_from(rows: Rows, limit: Record, total: Cost, entries: int) -> Budget:
-    """The budget that a limit's record began."""
+def budget_from(rows: Rows, limit: Record) -> Budget:
+    """The budget that a limit's record began, empty."""
     facts = limit.facts
     try:
         whose, rule = Whose(**facts["whose"]), _rule(canonical(facts["rule"]))
     except (DaskradoError, ValueError, KeyError, TypeError) as error:
         raise LedgerError(f"the ledger {rows.address} holds a limit that cannot be read: {error}") from error
-    balance = Balance(limit.dataset, whose, facts["block"], rule, total, entries)
-    return Budget(budget_name(limit.dataset, whose, facts["block"]), limit.id, balance)
+    return empty(limit.id, limit.dataset, whose, facts["block"], rule)
+
+
+def empty(limit: int, dataset: str, whose: Whose, block: str, rule: Filter) -> Budget:
+    """A budget that nothing is charged to, by the number of its limit's record."""
+    return Budget(budget_name(dataset, whose, block), limit, Balance(dataset, whose, block, rule, Cost(), 0))
 
 
 def budget_name(dataset: str, whose: Whose, block: str) -> str:
@@ -154,71 +173,93 @@ def budget_name(dataset: str, whose: Whose, block: str) -> str:
     return canonical([dataset, str(whose.relation), block, *filter(None, [whose.whom])])
 
 
-def counted(budget: Budget, debits: Iterable[Debit]) -> Budget:
+def counted(budget: Budget, debits: Debits) -> Budget:
     """A budget with the debits that count against it, whatever they add up to."""
-    for debit in debits:
+    total, entries = Cost(), 0
+    for debit, number in debits().items():
         cost = budget.cost(debit)
         if cost is not None:
-            budget = budget.plus(cost)
-    return budget
+            total, entries = total + cost.times(number), entries + number
+    return replace(budget, balance=replace(budget.balance, total=total, entries=entries))
 
 
 def limited(
     rows: Rows,
     dataset: str,
-    whose: Whose,
-    rule: Filter,
+    limits: Iterable[tuple[Whose, Filter]],
     *,
     who: str,
     block: str = "",
     at: str | None = None,
 ) -> None:
-    """Set a limit: what was charged before counts against it from now on."""
-    balance = Balance(dataset, whose, block, rule, Cost(), 0)
-    begun = Budget(budget_name(dataset, whose, block), chain.head(rows).record + 1, balance)
-    budgets = limited_by(begun, budgets_of(rows, dataset) if block == EACH else (), charged_debits(rows, dataset))
-    body = {"whose": whose.to_json(), "block": block, "rule": rule.to_json(), "after": after(budgets)}
-    record = chain.append(rows, Kind.LIMIT, body, who=who, dataset=dataset, at=at)
-    point(rows, budgets, record)
+    """Set limits: what was charged before counts against them from now on."""
+    known, debits = budgets_of(rows, dataset), cache(partial(charged_debits, rows, dataset))
+    for whose, rule in limits:
+        begun = empty(chain.head(rows).record + 1, dataset, whose, block, rule)
+        budgets = limited_by(begun, known, debits)
+        body = {"whose": whose.to_json(), "block": block, "rule": rule.to_json(), "after": after(budgets)}
+        record = chain.append(rows, Kind.LIMIT, body, who=who, dataset=dataset, at=at)
+        point(rows, budgets, record)
 
 
-def limited_by(begun: Budget, known: Iterable[Budget], debits: Sequence[Debit]) -> list[Budget]:
+def limited_by(begun: Budget, known: Iterable[Budget], debits: Debits) -> list[Budget]:
     """The budget that a new limit begins; one for each block also replaces those that followed the one before."""
     before = {budget.name: budget for budget in known}
-    replaced = before.pop(begun.name, None) if begun.balance.block == EACH else None
-    following = [
-        begun.for_block(budget.balance.block)
-        for budget in before.values()
-        if replaced is not None and budget.limit == replaced.limit
-    ]
-    return [counted(budget, debits) for budget in (begun, *following)]
+    replaced = before.get(begun.name)
+    new = [_renewed(begun, replaced, debits)]
+    if begun.balance.block == EACH and replaced is not None:
+        following = [b for b in before.values() if b.limit == replaced.limit and b.name != begun.name]
+        new += [_renewed(begun.for_block(budget.balance.block), budget, debits) for budget in following]
+    return new
 
 
-def without(debit: Record, budgets: Iterable[Budget], others: Callable[[], list[Debit]]) -> list[Budget]:
+def _renewed(new: Budget, old: Budget | None, debits: Debits) -> Budget:
+    """A budget under its new limit; what it holds stays if it is for the same people and both rules count it."""
+    if old is not None and old.balance.whose == new.balance.whose:
+        total, rule = old.balance.total, old.balance.rule
+        if rule == new.balance.rule or (total != rule.whole and new.balance.rule.can_hold(total)):
+            return replace(new, balance=replace(new.balance, total=total, entries=old.balance.entries))
+    return counted(new, debits)
+
+
+def without(rows: Rows, record: Record, budgets: Iterable[Budget]) -> list[Budget]:
     """The budgets that an entry counts against, once it is void.
 
-    What it took is in its own record, unless a limit was set since: then the ``others`` are counted again.
+    What it took is in its own record, unless a limit was set since: then it is what that limit counted.
     """
-    facts, changed = debit.facts, []
-    costs, blocks = facts["costs"], facts["blocks"]
+    facts, changed, debit = record.facts, [], debit_of(rows, record)
     for budget in budgets:
-        if blocks and budget.balance.block not in ("", *blocks):
+        if debit.blocks and budget.balance.block not in ("", *debit.blocks):
             continue
-        if budget.limit < debit.id and budget.name in costs:
-            changed.append(budget.minus(cost_from_json(costs[budget.name])))
-        elif budget.limit > debit.id:
-            empty = replace(budget, balance=replace(budget.balance, total=Cost(), entries=0))
-            changed.append(counted(empty, others()))
+        if budget.limit < record.id:
+            told = facts["costs"].get(budget.name)
+            cost = None if told is None else cost_from_json(told)
+        else:
+            cost = budget.cost(debit, alone=budget.balance.total == budget.balance.rule.whole)
+        if cost is not None:
+            changed.append(budget.minus(cost))
     return changed
 
 
-def charged_debits(rows: Rows, dataset: str, but: int | None = None) -> list[Debit]:
-    """The debits of a data set that are not void."""
-    void = {but} | {
-        record.entry for record in chain.records(rows, "r.dataset = ? AND r.kind = ?", (dataset, str(Kind.VOID)))
-    }
-    debits = chain.records(rows, "r.dataset = ? AND r.kind = ?", (dataset, str(Kind.DEBIT)))
-    return [debit_of(rows, record) for record in debits if record.entry not in void]
+def charged_debits(rows: Rows, dataset: str) -> Counter[Debit]:
+    """The debits of a data set that are not void, and how many there are of each kind."""
+    void = {record.entry for record in chain.records(rows, "r.dataset = ? AND r.kind = ?", (dataset, str(Kind.VOID)))}
+    kinds: dict[str, tuple[Record, int]] = {}
+    for record in chain.records(rows, "r.dataset = ? AND r.kind = ?", (dataset, str(Kind.DEBIT))):
+        if record.entry not in void:
+            facts = record.facts
+            kind = f"{facts['whose']}{facts['event']}{facts.get('blocks')}"
+            first, number = kinds.get(kind, (record, 0))
+            kinds[kind] = first, number + 1
+    found: Counter[Debit] = Counter()
+    for first, number in kinds.values():
+        found[plain(debit_of(rows, first))] += number
+    return found
+
+
+def plain(debit: Debit) -> Debit:
+    """What a debit costs depends on this much of it."""
+    return replace(debit, theorem="", role="")
 
 
 def point(rows: Rows, budgets: Iterable[Budget], record: Record) -> None:

@@ -99,7 +99,7 @@ class BlockViews:
             known = balances.with_begun(balances.budgets_of(rows, dataset, named), named)
         short = set()
         for budget in (budget for budget in known if budget.balance.block in named):
-            costs = [cost for debit in debits if (cost := budget.cost(debit)) is not None]
+            costs = budget.costs(debits)
             if costs and not budget.balance.rule.fits(budget.balance.total, sum(costs, Cost())):
                 short.add(budget.balance.block)
         return [block for block in named if block in short]

@@ -152,7 +152,8 @@ def records(rows: Rows, where: str = "r.id > 0", values: Iterable[object] = ()) 
         if row["digest"] != digest_of(before, *columns):
             raise broken(rows, columns[0])
         record = _record(rows, columns, row["digest"], row["fingerprint"])
-        if record.kind in (Kind.DEBIT, Kind.CLOSE) and record.facts["seal"] != seal(row["fingerprint"], row["salt"]):
+        sealed = f'"seal":{json.dumps(seal(row["fingerprint"], row["salt"]))}'  # as canonical JSON has it
+        if record.kind in (Kind.DEBIT, Kind.CLOSE) and sealed not in record.body:
             raise broken(rows, record.id)
         yield record
 

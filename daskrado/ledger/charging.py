@@ -6,19 +6,17 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from fractions import Fraction
 from pathlib import Path
 
-from daskrado.errors import BudgetError, LedgerError
+from daskrado.errors import LedgerError
 from daskrado.lake.block_facts import EACH
-from daskrado.ledger.balances import Budget, budget_name, price_of
+from daskrado.ledger.balances import empty, price_of
 from daskrado.ledger.config import LedgerConfig, default_ledger
 from daskrado.ledger.entries import following_limits
 from daskrado.ledger.ledger import Ledger
-from daskrado.ledger.records import Balance, Debit, Mark
+from daskrado.ledger.records import Debit, Mark
 from daskrado.ledger.words import Price, amount
-from daskrado.privacy.events import MAX_EPSILON, Amount, Event, exact
-from daskrado.privacy.filter import Cost, filter_for
+from daskrado.privacy.filter import filter_for
 from daskrado.privacy.groups import Whose
 from daskrado.privacy.relations import Relation
 
@@ -49,19 +47,6 @@ def set_first_limit(
     return (f"first limit of {of}: {amount(first.epsilon, first.delta)} under {relation}, and what follows",)
 
 
-def least_limit(event: Event, epsilon: Amount, delta: Amount) -> Fraction:
-    """The least epsilon of a limit, in tenths of ``epsilon``, that holds one ``event``: a limit for one release.
-
-    A rule keeps a part of epsilon and delta for draws and for deltas, so a release rarely fits its own budget.
-    """
-    step = exact(epsilon, "epsilon") / 10
-    for tenths in range(10, 51):
-        rule = filter_for(min(tenths * step, MAX_EPSILON), delta)
-        if rule.fits(Cost(), rule.cost(event)):
-            return rule.epsilon
-    raise BudgetError(f"{event} does not fit a limit of five times epsilon {float(step * 10):g}")
-
-
 def planned_prices(
     ledger: Ledger | None, config: LedgerConfig, dataset: str, debits: Sequence[Debit]
 ) -> tuple[list[Price], str]:
@@ -73,10 +58,7 @@ def planned_prices(
         return [], "none set yet: the owner sets one with `daskrado ledger limit`"
     limits = following_limits(debits[0].for_limit, filter_for(first.epsilon, first.delta))
     block = EACH if debits[0].blocks else ""
-    budgets = [
-        Budget(budget_name(dataset, kind, block), 0, Balance(dataset, kind, block, rule, Cost(), 0))
-        for kind, rule in limits
-    ]
+    budgets = [empty(0, dataset, kind, block, rule) for kind, rule in limits]
     return price_of(budgets, debits), f"none set yet; this run would set {amount(first.epsilon, first.delta)}"
 
 

@@ -66,12 +66,13 @@ class Grants:
         fingerprint: str | None = None,
         room: int = 0,
         unspent: bool = False,
+        delta: float | None = None,
     ) -> Grant:
         """Debit before a row is read, or find the debit that this run had made before it was cut off.
 
-        ``room`` is the number of bytes that the release will need. ``fingerprint`` identifies the lake, which must be
-        the same as then. ``unspent``: a debit that was spent is not found again, since an engine without answers
-        needs one that nothing was drawn for.
+        ``room`` is the number of bytes that the release will need, ``delta`` was asked for with the event.
+        ``fingerprint`` identifies the lake, which must be the same as then. ``unspent``: a debit that was spent is
+        not found again, since an engine without answers needs one that nothing was drawn for.
         """
         if self.journal is not None:
             self.journal.set_aside(role, room)
@@ -90,6 +91,7 @@ class Grants:
                 fingerprint=fingerprint,
                 blocks=self._blocks,
                 reading=self.reading,
+                delta=delta,
             )
             if RESUMED in self.notes:
                 self.notes = (*(note for note in self.notes if note != RESUMED), PAID_ANEW.format(role=role))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from daskrado.ledger.entries import debit_of
 from daskrado.ledger.ledger import Ledger, store_of
 from daskrado.ledger.records import Debit
 from daskrado.ledger.store import TABLES, Rows
-from daskrado.privacy.filter import Cost
+from daskrado.privacy.filter import PureSums
 
 SCHEMA = "daskrado.ledger_history/1"
 
@@ -38,16 +39,22 @@ class Replay:
         if record.id != self.head.record + 1 or record.digest != chain.digest_of(self.head.digest, *columns):
             raise self._wrong(record, "does not follow from the one before it")
         self.head = record.head
-        told = record.facts.get("after", {})
-        if told != balances.after(self._changed(record)):
+        changed = {budget.name: _counters(budget) for budget in self._changed(record)}
+        told = {
+            name: _counters(self.budgets[name].holding(value))
+            for name, value in record.facts.get("after", {}).items()
+            if name in self.budgets
+        }
+        if told != changed or len(told) != len(record.facts.get("after", {})):
             raise self._wrong(record, "holds a total that is not the sum of its charges")
 
     def _changed(self, record: Record) -> list[Budget]:
         """The budgets that a record changes, worked out anew."""
         match record.kind:
             case Kind.LIMIT:
-                begun = balances.budget_from(self, record, Cost(), 0)
-                changed = balances.limited_by(begun, self._budgets(record.dataset), self._debits(record.dataset))
+                begun = balances.budget_from(self, record)
+                debits = partial(self._debits, record.dataset)
+                changed = balances.limited_by(begun, self._budgets(record.dataset), debits)
             case Kind.DEBIT:
                 changed = self._debited(record)
             case Kind.VOID:
@@ -73,7 +80,7 @@ class Replay:
     def _voided(self, record: Record) -> list[Budget]:
         assert record.entry is not None
         own, _ = self.charged.pop(record.entry)
-        return balances.without(own, self._budgets(own.dataset), lambda: self._debits(own.dataset))
+        return balances.without(self, own, self._budgets(own.dataset))
 
     def _settled(self, record: Record) -> None:
         """Entries go from debit to spend to publish, or from debit to void; a draw has a name of its own."""
@@ -97,8 +104,8 @@ class Replay:
     def _budgets(self, dataset: str) -> list[Budget]:
         return [budget for budget in self.budgets.values() if budget.balance.dataset == dataset]
 
-    def _debits(self, dataset: str) -> list[Debit]:
-        return [debit for record, debit in self.charged.values() if record.dataset == dataset]
+    def _debits(self, dataset: str) -> Counter[Debit]:
+        return Counter(balances.plain(debit) for own, debit in self.charged.values() if own.dataset == dataset)
 
     def execute(self, statement: str, values: object = ()) -> Any:
         """Nothing is read here but the records that are given."""
@@ -106,6 +113,13 @@ class Replay:
 
     def _wrong(self, record: Record, why: str) -> LedgerError:
         return LedgerError(f"{self.address}: record {record.id} {why}")
+
+
+def _counters(budget: Budget) -> Budget:
+    """What a budget's rule counts: the Gaussian filter keeps no sum of epsilons."""
+    if isinstance(budget.balance.rule, PureSums):
+        return budget
+    return replace(budget, balance=replace(budget.balance, total=replace(budget.balance.total, epsilon=None)))
 
 
 def replayed(address: str, records: Iterable[Record]) -> Replay:
@@ -123,7 +137,7 @@ def check_all(ledger: Ledger) -> Replay:
         replay = replayed(ledger.address, chain.records(rows))
         names = [row["dataset"] for row in rows.execute("SELECT DISTINCT dataset FROM balances")]
         found = {budget.name: budget for name in names for budget in balances.budgets_of(rows, name)}
-    if found != replay.budgets:
+    if {name: _counters(b) for name, b in found.items()} != {n: _counters(b) for n, b in replay.budgets.items()}:
         raise LedgerError(f"the ledger {ledger.address} is damaged: its balances are not those of its records")
     return replay
 

@@ -120,8 +120,7 @@ class Ledger(LedgerViews):
             relation, follows = Relation.ADD_REMOVE, True
         limits = following_limits(relation, rule) if follows else [(whose(relation), rule)]
         with self.store.transaction() as rows:
-            for kind, each in limits:
-                balances.limited(rows, name, kind, each, who=self.who, block=block)
+            balances.limited(rows, name, limits, who=self.who, block=block)
         return Limit(rule.epsilon, rule.delta)
 
     def set_first_limit(
@@ -142,8 +141,7 @@ class Ledger(LedgerViews):
         with self.store.transaction() as rows:
             if balances.budgets_of(rows, name):
                 return False
-            for kind, rule in limits:
-                balances.limited(rows, name, kind, rule, who=self.who, block=block)
+            balances.limited(rows, name, limits, who=self.who, block=block)
         return True
 
     # Debits
@@ -160,6 +158,7 @@ class Ledger(LedgerViews):
         fingerprint: str | None = None,
         blocks: Sequence[str] = (),
         reading: Reading | None = None,
+        delta: float | None = None,
     ) -> Grant:
         """Debit ``event`` before any row is read, or refuse with a BudgetError and debit nothing.
 
@@ -167,13 +166,14 @@ class Ledger(LedgerViews):
         ``fingerprint`` identifies the data: the same data under a second name would have a second budget, so
         that is refused. ``role`` is what the run needs it for: whoever resumes the run finds the debit by it.
         Each of the ``blocks`` that are read pays in full, in this one transaction, and is closed by it: ``reading``
-        says what it holds, and what holds something else later is refused.
+        says what it holds, and what holds something else later is refused. ``delta`` is the one that was asked for: a
+        refusal says which epsilon would fit at it.
 
         *Reference*: the rule of each limit, :mod:`daskrado.privacy.filter`, which is valid for whoever chooses the
         next event after seeing earlier answers.
         """
         name = dataset_name(dataset)
-        debit = Debit(whose(relation), event, theorem, tuple(blocks), role)
+        debit = Debit(whose(relation), event, theorem, tuple(blocks), role, delta)
         cost_of(event)  # before the lock is taken: it may have to import and compute
         with self.store.transaction() as rows:
             charged = self._affordable(rows, name, debit)
@@ -247,7 +247,7 @@ class Ledger(LedgerViews):
         charged = []
         for budget in known:
             try:
-                cost = budget.cost(debit)
+                cost = budget.cost(debit, alone=True)
                 if cost is None:
                     continue
                 fits = budget.balance.rule.fits(budget.balance.total, cost)
@@ -257,7 +257,9 @@ class Ledger(LedgerViews):
                 ) from error
             if not fits:
                 often = steps(debit.whose, budget.balance.whose) or 1
-                raise BudgetError(refusal(budget.balance, cost, often=often, several=len(known) > 1))
+                raise BudgetError(
+                    refusal(budget.balance, cost, often=often, several=len(known) > 1, delta=debit.delta)
+                )
             charged.append((budget, cost))
         if unpaid := debit.unpaid(budget.balance for budget, _ in charged):
             raise BudgetError(f"{self.address}: {no_limit(name, debit.whose, unpaid)}")
@@ -284,8 +286,7 @@ class Ledger(LedgerViews):
 
     def _freed(self, rows: Rows, grant: Grant) -> list[Budget]:
         (debit,) = chain.records(rows, "r.entry = ? AND r.kind = ?", (grant.entry, str(Kind.DEBIT)))
-        others = partial(balances.charged_debits, rows, grant.dataset, but=grant.entry)
-        return balances.without(debit, balances.budgets_of(rows, grant.dataset, debit.facts["blocks"]), others)
+        return balances.without(rows, debit, balances.budgets_of(rows, grant.dataset, debit.facts["blocks"]))
 
     def _append(self, rows: Rows, kind: Kind, grant: Grant, body: dict[str, Any], name: str = "") -> chain.Record:
         own = grant.dataset, grant.run, grant.entry, name

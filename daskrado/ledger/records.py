@@ -80,13 +80,17 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Debit:
-    """What is asked of a budget, for whom, in which role of a run. No ``blocks`` means that all of them are read."""
+    """What is asked of a budget, for whom, in which role of a run. No ``blocks`` means that all of them are read.
+
+    ``delta`` is the one that was asked for, which an event need not have: a refusal says what would fit at it.
+    """
 
     whose: Whose
     event: Event
     theorem: str
     blocks: tuple[str, ...] = ()
     role: str = ""
+    delta: float | None = field(default=None, compare=False)
 
     @property
     def for_limit(self) -> Relation | Whose:

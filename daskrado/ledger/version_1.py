@@ -36,6 +36,6 @@ def convert(rows: Rows) -> None:
                 chain.append(rows, _SETTLED[row["state"]], {}, *own, name, row["settled_at"])
         for row in list(rows.execute("SELECT * FROM limits ORDER BY id")):
             rule = filter_for(row["epsilon"], row["delta"])
-            limited(rows, row["dataset"], whose(row["relation"]), rule, who=_WHO, at=row["set_at"])
+            limited(rows, row["dataset"], [(whose(row["relation"]), rule)], who=_WHO, at=row["set_at"])
     except (DaskradoError, ValueError, KeyError) as error:
         raise LedgerError(f"the ledger {rows.address} of version 1 holds something unreadable: {error}") from error

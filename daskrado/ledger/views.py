@@ -193,9 +193,13 @@ class LedgerViews(BlockViews):
         A charge under another relation counts as the group event that the limit counts.
         """
         protected, limit = whose(relation), self.limit(dataset, relation)
-        entries = [entry for entry in self.entries(dataset) if entry.state is not State.VOID]
-        counted = [event for e in entries if (event := charged_as(e.event, e.whose, protected)) is not None]
-        return compose([*counted, *events], limit.delta if limit else 0)
+        with self.store.reading() as rows:
+            debits = balances.charged_debits(rows, dataset_name(dataset))
+        counted = list(events)
+        for debit, number in debits.items():
+            if (event := charged_as(debit.event, debit.whose, protected)) is not None:
+                counted += [event] * number
+        return compose(counted, limit.delta if limit else 0)
 
     def remaining(self, dataset: str, relation: Relation | str) -> Remaining:
         """What one more event could use; zero when there is no limit."""

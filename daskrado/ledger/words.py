@@ -135,19 +135,24 @@ def over_budget(price: Price, debits: Sequence[Debit], *, several: bool) -> str:
     """Why a run that was planned, and is in the price's balance, does not fit."""
     before = replace(price.balance, total=price.balance.total - price.cost)
     often = max(steps(debit.whose, before.whose) or 1 for debit in debits)
-    return refusal(before, price.cost, often=often, several=several)
+    return refusal(before, price.cost, often=often, several=several, delta=min(debit.delta or 0 for debit in debits))
 
 
-def refusal(balance: Balance, cost: Cost, *, often: int = 1, several: bool = False) -> str:
-    """Why a budget does not cover a cost, and what would fit: no number that people cannot use."""
+def refusal(
+    balance: Balance, cost: Cost, *, often: int = 1, several: bool = False, delta: float | None = None
+) -> str:
+    """Why a budget does not cover a cost, and what would fit: no number that people cannot use.
+
+    ``delta`` is the one that was asked for, if that is known.
+    """
     rule, total = balance.rule, balance.total
     asked, left = rule.shares(cost), rule.shares(total)
     name = max(asked, key=lambda counter: asked[counter] + left[counter])
     counter = {"loss": "", "delta": " of what is kept for deltas", "draws": " of the Gaussian releases"}[name]
-    delta = Fraction(0) if cost.epsilon is not None else balance.limit.delta / 10
-    fitting = rule.largest_epsilon(total, delta, often)
-    kind = "pure " if delta == 0 and balance.limit.delta else ""
-    would = f": {kind}{amount(fitting, delta)} would fit" if fitting > 0 and name != "draws" else ""
+    level = Fraction(0) if cost.epsilon is not None else Fraction(delta or balance.limit.delta / 10)
+    fitting = rule.largest_epsilon(total, level, often)
+    kind = "pure " if level == 0 and balance.limit.delta else ""
+    would = f": {kind}{amount(fitting, level)} would fit" if fitting > 0 and name != "draws" else ""
     block = f"block {balance.block} of " if balance.block else ""
     plain = balance.relation is Relation.ADD_REMOVE and not (several or balance.whose.column)
     under = "" if plain else f" under {_spoken(balance)}"

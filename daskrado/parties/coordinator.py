@@ -18,7 +18,7 @@ from daskrado.jobs.report import Section
 from daskrado.lake.publish import check_free, claimed
 from daskrado.learners.base import ReleaseLearner
 from daskrado.ledger.account import Account
-from daskrado.ledger.charging import least_limit, opened_ledger
+from daskrado.ledger.charging import opened_ledger
 from daskrado.ledger.opening import named_account
 from daskrado.ledger.words import amount
 from daskrado.models.linear import LinearModel
@@ -121,8 +121,8 @@ class _Standing:
         assert charge is not None
         assert job.budget is not None
         if not account.ledger.has_limits(self.round.study):
-            epsilon = least_limit(charge.event, job.budget.epsilon, job.budget.delta)
-            account.ledger.set_limit(self.round.study, charge.debit.for_limit, epsilon, job.budget.delta)
+            budget = job.budget
+            account.ledger.set_limit(self.round.study, charge.debit.for_limit, budget.epsilon, budget.delta)
         run.grants[ROLE] = charge.reserve(account, self.round.study)
         return run.release(ROLE, plan.mechanism, gather)
 

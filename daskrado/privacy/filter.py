@@ -12,9 +12,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, ClassVar
 
 from daskrado.errors import UsageError
+from daskrado.privacy.accountant import within
 from daskrado.privacy.costs import Cost, cost_of, pure_epsilon
 from daskrado.privacy.curves import MAX_ROUNDING_GAP, gaussian_mu, gaussian_slack, round_down
 from daskrado.privacy.events import (
@@ -23,6 +25,8 @@ from daskrado.privacy.events import (
     MIN_EPSILON,
     Amount,
     Event,
+    GaussianEvent,
+    PureEvent,
     asked_epsilon,
     decimal_text,
     exact,
@@ -52,6 +56,28 @@ class Filter(ABC):
     @abstractmethod
     def cost(self, event: Event) -> Cost:
         """What an event takes; a UsageError where this rule cannot charge it."""
+
+    def charge(self, event: Event) -> Cost:
+        """What an event takes, or the whole budget where it is too much for the rule and by itself within the limit.
+
+        Proof
+            The whole budget is accepted only where nothing was charged before, so the event does not depend on any
+            answer, and nothing is accepted after it. It alone is (epsilon_L, delta_L)-differentially private.
+        """
+        cost = self.cost(event)
+        return self.whole if not self.fits(Cost(), cost) and _alone(event, self.epsilon, self.delta) else cost
+
+    @property
+    @abstractmethod
+    def whole(self) -> Cost:
+        """All of every counter: nothing fits beside it."""
+
+    def can_hold(self, total: Cost) -> bool:
+        """Whether this rule can count what another one counted."""
+        try:
+            return bool(self.shares(total))
+        except UsageError:
+            return False
 
     @abstractmethod
     def shares(self, cost: Cost) -> dict[str, Fraction]:
@@ -107,6 +133,11 @@ class PureSums(Filter):
                 "owner set a limit with a delta"
             )
         return found
+
+    @property
+    def whole(self) -> Cost:
+        """The limit's epsilon."""
+        return cost_of(PureEvent(self.epsilon))
 
     def shares(self, cost: Cost) -> dict[str, Fraction]:
         """One counter: the sum of epsilons."""
@@ -181,12 +212,18 @@ class GaussianFilter(Filter):
     def cost(self, event: Event) -> Cost:
         """(mu, delta) of what dominates the event, and a draw for Gaussian noise."""
         found = cost_of(event)
-        if found.draws and not self.draws:
-            raise UsageError(f"the limit {self.limit} is too small to count Gaussian noise: ask for delta 0")
+        self.shares(found)
         return found
+
+    @property
+    def whole(self) -> Cost:
+        """mu_L squared, all that is kept for deltas, and all draws."""
+        return Cost(None, self.mu**2, self.own_deltas, self.draws)
 
     def shares(self, cost: Cost) -> dict[str, Fraction]:
         """Three counters: mu squared, deltas, draws."""
+        if cost.draws and not self.draws:
+            raise UsageError(f"the limit {self.limit} is too small to count Gaussian noise: ask for delta 0")
         parts = {"loss": cost.mu2 / self.mu**2, "delta": cost.delta / self.own_deltas}
         return parts | ({"draws": Fraction(cost.draws, self.draws)} if self.draws else {})
 
@@ -213,6 +250,11 @@ class GaussianFilter(Filter):
             "draws": str(self.draws),
             **{k: decimal_text(v) for k, v in fields.items()},
         }
+
+
+@lru_cache(maxsize=256)
+def _alone(event: Event, epsilon: Fraction, delta: Fraction) -> bool:
+    return within([event], epsilon, delta)
 
 
 def filter_for(epsilon: Amount, delta: Amount, own_deltas: Amount | None = None) -> Filter:
@@ -246,24 +288,28 @@ def following(rule: Filter, steps: int) -> Filter | None:
     """The limit that follows for somebody whose changes are ``steps`` of those that ``rule`` limits; None above 50.
 
     A release then takes the same share of both: steps times epsilon of epsilon_L, steps times mu of mu_L. The epsilon
-    is the least of three digits whose mu_L is that large, at the same delta.
+    is the least of three digits whose mu_L is that large, at the same delta, and that holds the largest
+    single Gaussian release that the first limit holds.
     """
     if isinstance(rule, PureSums):
         return PureSums(steps * rule.epsilon) if steps * rule.epsilon <= MAX_EPSILON else None
     assert isinstance(rule, GaussianFilter)
-    low, high, wanted = rule.epsilon, MAX_EPSILON, steps * rule.mu
-    if not _mu_at(high, rule) >= wanted:
+    low, high = rule.epsilon, MAX_EPSILON
+    if not _follows(high, rule, steps):
         return None
     while high - low > high / 2000:
         middle = (low + high) / 2
-        low, high = (low, middle) if _mu_at(middle, rule) >= wanted else (middle, high)
+        low, high = (low, middle) if _follows(middle, rule, steps) else (middle, high)
     return filter_for(min(MAX_EPSILON, _ceil(high, 3)), rule.delta, rule.own_deltas)
 
 
-def _mu_at(epsilon: Fraction, rule: GaussianFilter) -> Fraction:
+def _follows(epsilon: Fraction, rule: GaussianFilter, steps: int) -> bool:
     other = filter_for(epsilon, rule.delta, rule.own_deltas)
     assert isinstance(other, GaussianFilter)
-    return other.mu
+    if not rule.draws:
+        return other.mu >= steps * rule.mu
+    largest = GaussianEvent(steps * gaussian_mu(rule.epsilon, rule.delta))
+    return other.mu >= steps * rule.mu and _alone(largest, epsilon, rule.delta)
 
 
 def filter_from_json(value: object) -> Filter:

@@ -14,9 +14,11 @@ from waiting import end, start
 
 from daskrado.errors import BudgetError, LedgerError, UsageError
 from daskrado.ledger import chain
+from daskrado.ledger.balances import budgets_of, charged_debits, counted
 from daskrado.ledger.chain import Kind
+from daskrado.ledger.history import check_all
 from daskrado.ledger.ledger import Ledger, Limit, State
-from daskrado.privacy.accountant import ApproximateEvent, GaussianEvent, PureEvent, ZcdpEvent
+from daskrado.privacy.accountant import ApproximateEvent, GaussianEvent, PureEvent, ZcdpEvent, gaussian_mu
 from daskrado.privacy.filter import Cost
 from daskrado.privacy.groups import Whose
 from daskrado.privacy.relations import Relation
@@ -299,6 +301,52 @@ def test_a_gaussian_event_does_not_fit_a_pure_budget(ledger):
         reserve(ledger, ZcdpEvent(1e-9))
 
 
+def test_a_limit_of_one_release_holds_that_release_once(ledger):
+    """Under every relation that follows, too; its true cost counts as soon as the limit is another one."""
+    event = GaussianEvent(gaussian_mu(1, 1e-6))
+    for turn in range(2):
+        ledger.set_limit("adult", None, 1, 1e-6)
+        assert {b.rule.share(b.total) for b in ledger.balances("adult")} == ({1} if turn else {0})
+        if not turn:
+            grant = reserve(ledger, event)
+    assert {b.rule.share(b.total) for b in ledger.balances("adult")} == {1}
+    for more in (event, PureEvent(1e-9)):
+        with pytest.raises(BudgetError, match="0 % is left; nothing was debited"):
+            reserve(ledger, more)
+    ledger.set_limit("adult", AR, 10, 1e-5)
+    rule, total = ledger.balance("adult", AR).rule, ledger.balance("adult", AR).total
+    assert total == rule.cost(event)
+    ledger.void(grant)
+    assert {b.total.mu2 for b in ledger.balances("adult")} == {0}
+    check_all(ledger)
+    ledger.set_limit("adult", AR, 1, 1e-6)
+    reserve(ledger, PureEvent("0.001"))
+    with pytest.raises(BudgetError, match=r"for 100 %, 99\.\d+ % is left: epsilon 0.99 at delta 1e-6 would fit"):
+        ledger.reserve("adult", AR, event, theorem="t", run="r", delta=1e-6)
+    reserve(ledger, GaussianEvent(gaussian_mu(0.99, 1e-6)))
+    check_all(ledger)
+
+
+@pytest.mark.parametrize("first", [(10, 1e-5), (8, 0)])
+@pytest.mark.parametrize("second", [(20, 1e-6), (9, 0)])
+def test_a_new_limit_counts_what_was_charged_however_it_gets_there(ledger, first, second):
+    """From the total so far or from all entries anew, entries that are void since included: the same."""
+    ledger.set_limit("adult", None, *first)
+    events = [PureEvent("0.1"), PureEvent("0.25")] + ([GaussianEvent(0.1)] if first[1] and second[1] else [])
+    grants = [reserve(ledger, event) for event in events]
+    ledger.void(grants[0])
+    ledger.set_limit("adult", None, *second)
+    carried = {(b.relation, b.total.mu2, b.total.delta, b.total.draws, b.entries) for b in ledger.balances("adult")}
+    with ledger.store.reading() as rows:
+        debits = charged_debits(rows, "adult")
+        known = [counted(budget, lambda: debits).balance for budget in budgets_of(rows, "adult")]
+    assert carried == {(b.relation, b.total.mu2, b.total.delta, b.total.draws, b.entries) for b in known}
+    assert sum(debits.values()) == len(events) - 1
+    ledger.void(grants[1])
+    check_all(ledger)
+    assert [b.entries for b in ledger.balances("adult")] == [len(events) - 2] * len(known)
+
+
 def test_deltas_are_limited_too(ledger):
     """A tenth of the limit's delta is for events with a delta of their own."""
     ledger.set_limit("adult", AR, 10, "1e-6")
@@ -392,7 +440,7 @@ def test_an_entry_of_an_unknown_kind_stops_the_ledger(ledger):
         body = {"event": {"kind": "shuffle"}, "whose": {"relation": "add_remove"}, "seal": None}
         chain.append(rows, Kind.DEBIT, body, "me", "adult", "run", 1)
     with pytest.raises(LedgerError, match="shuffle"):
-        ledger.set_limit("adult", AR, 2, 0)
+        ledger.set_limit("adult", Relation.REPLACE_ONE, 2, 0)
     with pytest.raises(LedgerError, match="shuffle"):
         ledger.entries()
 

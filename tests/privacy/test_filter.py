@@ -11,6 +11,7 @@ import pytest
 from daskrado.errors import UsageError
 from daskrado.privacy.accountant import (
     ApproximateEvent,
+    Event,
     GaussianEvent,
     PureEvent,
     SeveralEvents,
@@ -22,7 +23,7 @@ from daskrado.privacy.accountant import (
     group_event,
 )
 from daskrado.privacy.costs import MU2_STEP, Cost, cost_of, pure_epsilon, pure_mu, zcdp_mu
-from daskrado.privacy.filter import Filter, GaussianFilter, PureSums, filter_for, filter_from_json
+from daskrado.privacy.filter import Filter, GaussianFilter, PureSums, filter_for, filter_from_json, following
 
 mpmath.mp.dps = 50
 LIMITS = [(10, 1e-5), (1, 1e-6), (0.1, 1e-9), (1e-4, 1e-6), (1e-9, 1e-6), (50, 0.1), (1, 1e-40), (3, 1e-300)]
@@ -123,6 +124,57 @@ def test_the_published_example() -> None:
     assert rule.more_like(Cost(), run) == 70
     assert rule.more_like(run, run) == 69
     assert round(100 * float(rule.share(run)), 1) == 1.4
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(1, 1e-6), (10, 1e-5), (0.1, 1e-9), (0.5, 1e-3)])
+@pytest.mark.parametrize("kind", ["gaussian", "pure", "approximate", "several"])
+def test_a_limit_holds_one_release_of_its_own_size_and_nothing_beside_it(
+    epsilon: float, delta: float, kind: str
+) -> None:
+    """By exact curves: the release alone is within the limit. So it may be the first, and must be the last."""
+    rule = filter_for(epsilon, delta)
+    mu = gaussian_mu(epsilon, delta)
+    own: Event = {
+        "gaussian": GaussianEvent(mu),
+        "pure": PureEvent(epsilon),
+        "approximate": ApproximateEvent(epsilon, delta),
+        "several": SeveralEvents.of([GaussianEvent(mu / 2.01)] * 4),
+    }[kind]
+    if kind == "gaussian":
+        assert exact_gaussian_delta(epsilon, mu) <= mpmath.mpf(str(delta))
+        assert not rule.fits(Cost(), rule.cost(own))  # the rule keeps parts for other releases
+    taken = rule.charge(own)
+    assert rule.fits(Cost(), taken)
+    one = rule.cost(PureEvent(1e-9))
+    assert not rule.fits(one, taken) or taken == rule.cost(own)
+    if taken != rule.cost(own):
+        assert rule.share(taken) == 1
+        assert set(rule.shares(taken).values()) == {1}
+        for more in (one, Cost(None, Fraction(0), Fraction(1, 10**300))):
+            assert not rule.fits(taken, more)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1, 10])
+def test_a_release_beyond_a_limit_by_a_thousandth_does_not_fit(epsilon: float) -> None:
+    rule = filter_for(epsilon, 1e-6)
+    for event in (
+        GaussianEvent(gaussian_mu(epsilon * 1.001, 1e-6)),
+        PureEvent(epsilon * 1.001),
+        ApproximateEvent(epsilon, 1.001e-6),
+        ApproximateEvent(epsilon * 1.001, 1e-6),
+    ):
+        assert compose([event], 1e-6).epsilon > epsilon
+        assert rule.charge(event) == rule.cost(event)
+        assert not rule.fits(Cost(), rule.charge(event))
+
+
+@pytest.mark.parametrize("steps", [2, 3])
+@pytest.mark.parametrize(("epsilon", "delta"), [(1, 1e-6), (0.1, 1e-9), (5, 1e-5)])
+def test_limits_that_follow_hold_one_release_too(epsilon: float, delta: float, steps: int) -> None:
+    other = following(filter_for(epsilon, delta), steps)
+    assert other is not None
+    for event in (GaussianEvent(gaussian_mu(epsilon, delta)), PureEvent(epsilon)):
+        assert other.fits(Cost(), other.charge(group_event(event, steps)))
 
 
 def test_counters_refuse_one_by_one() -> None:
