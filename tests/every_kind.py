@@ -71,6 +71,13 @@ ENGINES: dict[str, dict[str, Any]] = {
         "answers": {"queries": 30},
         "student": {"learner": {"kind": "moments"}},
     },
+    "sparse vector": {
+        "kind": "teachers",
+        "protect": {"relation": "add_remove", "unit": "one patient"},
+        "budget": {"epsilon": 40.0, "delta": 1e-6},
+        "teachers": {"count": 40, "learner": {"kind": "moments"}},
+        "answers": {"mechanism": "sparse_vector", "queries": 30, "refusals": 3},
+    },
 }
 
 # What a contract over all kinds needs beside them: noise on rows, and a description.

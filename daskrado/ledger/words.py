@@ -151,7 +151,9 @@ def refusal(
     counter = {"loss": "", "delta": " of what is kept for deltas", "draws": " of the Gaussian releases"}[name]
     level = Fraction(0) if cost.epsilon is not None else Fraction(delta or balance.limit.delta / 10)
     fitting = rule.largest_epsilon(total, level, often)
-    kind = "pure " if level == 0 and balance.limit.delta else ""
+    kind = "pure " if balance.limit.delta else ""
+    if level:
+        kind = "" if cost.draws else "one Gaussian release of "
     would = f": {kind}{amount(fitting, level)} would fit" if fitting > 0 and name != "draws" else ""
     block = f"block {balance.block} of " if balance.block else ""
     plain = balance.relation is Relation.ADD_REMOVE and not (several or balance.whose.column)
