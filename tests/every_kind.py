@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 
 from daskrado.lake.make import make_lake
 from daskrado.models.linear import LinearModel
 from daskrado.privacy.statement import PrivacyStatement
 from daskrado.table.domain import Domain
+from daskrado.table.yaml_file import read_yaml, write_text
 
 BOTH = {"epsilon": 1.0, "delta": 1e-6}
 PATIENT = {"relation": "replace_one", "unit": "one patient"}
@@ -53,6 +55,7 @@ KINDS: dict[str, dict[str, Any]] = {
     },
     "margins": {"protect": PATIENT, "budget": BOTH, "models": ["model.json"], "bins": 20},
     "describe": {"protect": PATIENT, "budget": BOTH},
+    "discover": {"protect": PATIENT, "budget": BOTH, "domain": "draft.yaml"},
     "local": {"protect": LABEL, "budget": {"epsilon": 1.0}, "reports": {"kind": "labels", "epsilon": 1.0}},
 }
 ENGINES: dict[str, dict[str, Any]] = {
@@ -105,10 +108,19 @@ OTHERS: dict[str, dict[str, Any]] = {
 }
 
 
+def write_draft(domain: Path) -> None:
+    """draft.yaml beside a domain file: bounds and categories are open."""
+    content = read_yaml(domain)
+    for column in content["columns"].values():
+        column.update({key: "..." for key in ("lower", "upper", "values") if key in column})
+    write_text(domain.parent / "draft.yaml", yaml.safe_dump(content, sort_keys=False))
+
+
 def make_ward(folder: Path) -> tuple[Path, Path]:
     """A lake, its domain file, a model and queries beside it."""
     domain = make_lake(folder / "lake", rows=2000, features=12, partitions=2, seed=7)
     loaded = Domain.load(domain)
+    write_draft(Path(domain))
     weights = np.linspace(-1, 1, loaded.width)
     LinearModel(loaded, weights, PrivacyStatement.none(), "test", {}).save(folder / "model.json")
     make_lake(folder / "queries", rows=30, features=12, partitions=1, seed=9)
@@ -118,6 +130,6 @@ def make_ward(folder: Path) -> tuple[Path, Path]:
 def pipeline(name: str, ward: tuple[Path, Path], output: Path) -> dict[str, Any]:
     """The content of a kind's pipeline file, whose addresses are relative to the ward's folder."""
     own = (KINDS | ENGINES | OTHERS)[name]
-    content = {"kind": name, **own, "dataset": "ward", "lake": "lake", "domain": str(ward[1])}
+    content = {"kind": name, "domain": str(ward[1]), **own, "dataset": "ward", "lake": "lake"}
     content |= {"output": str(output), "ledger": {"first_limit": {"epsilon": 40, "delta": 1e-5}}}
     return content | ({"queries": "queries"} if content["kind"] == "teachers" else {})

@@ -20,7 +20,7 @@ COMMANDS = {
     "lake": ("lakes:lake", "Lakes: make a synthetic clinic."),
     "ingest": ("ingest:ingest", "Turn CSV and ARFF files into a typed Parquet lake."),
     "init": ("init:init", "Write a domain and a pipeline for a lake, from its schema."),
-    "describe": ("lakes:describe", "Release noisy shares of what the columns hold."),
+    "describe": ("describe:describe", "Find bounds and categories in private, or release shares of nulls."),
     "plan": ("jobs:plan", "Show what a pipeline costs; reads no data and spends nothing."),
     "run": ("jobs:run", "Run a pipeline: debit, read, add noise once, learn, publish."),
     "resume": ("jobs:resume", "Finish a run that was cut off: no second debit, no second draw."),

@@ -31,7 +31,7 @@ from daskrado.ledger.charging import mark_unprotected
 from daskrado.ledger.config import LedgerConfig
 from daskrado.ledger.opening import open_account
 from daskrado.privacy.protect import Budget, NotPrivate, Privacy, Private, Protect, check_protected_feature
-from daskrado.privacy.statement import DOMAIN_IS_PUBLIC, PrivacyStatement
+from daskrado.privacy.statement import PrivacyStatement, about_domain
 from daskrado.table.domain import Domain
 from daskrado.table.yaml_file import Frozen
 
@@ -239,7 +239,8 @@ class PrivateJob(Job):
         feature = self.asked.protect.feature
         named = f"only the value of {feature!r} is protected; all other columns are taken as public"
         blocks = [] if self.blocks is None else [self.blocks.assumption]
-        return (self.asked.protect.owned, DOMAIN_IS_PUBLIC, *([named] if feature is not None else []), *blocks)
+        known = about_domain(self.domain)
+        return (self.asked.protect.owned, known, *([named] if feature is not None else []), *blocks)
 
     @property
     def privacy(self) -> Privacy:

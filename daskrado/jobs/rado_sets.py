@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from pydantic import Field, model_validator
@@ -42,6 +42,13 @@ class SetPlan:
     def charges(self) -> tuple[Charge, ...]:
         """That of the set, and that of the choice among its learner's rounds."""
         return () if self.charge is None else (self.charge, *self.item.choice())
+
+
+def knowing(plan: SetPlan, domain: Domain) -> SetPlan:
+    """The plan, with a statement that says where the Domain was found."""
+    if plan.charge is None or domain.described is None:
+        return plan
+    return replace(plan, charge=replace(plan.charge, statement=plan.charge.statement.knowing(domain)))
 
 
 class RadoSetKeys(Frozen):

@@ -15,7 +15,7 @@ from daskrado.errors import UsageError
 from daskrado.jobs.base import Charge, Job, Line, Outcome, Run
 from daskrado.jobs.rado_file import diagnose, learned
 from daskrado.jobs.rado_set_kinds import AnyRadoSet
-from daskrado.jobs.rado_sets import SetPlan, together
+from daskrado.jobs.rado_sets import SetPlan, knowing, together
 from daskrado.jobs.report import Section, bars, model_sections, statement_rows
 from daskrado.lake.scan import Lake, open_lake
 from daskrado.lake.seeds import SignatureKey
@@ -97,7 +97,7 @@ class RadosJob(Job):
 
     def plans(self) -> list[SetPlan]:
         """Every set with its noise calibrated, anew for each run."""
-        return [item.planned(self.domain, self.lattice_bits) for item in self.sets]
+        return [knowing(item.planned(self.domain, self.lattice_bits), self.domain) for item in self.sets]
 
     def charges(self) -> tuple[Charge, ...]:
         """Of each private set, and of the choices among rounds; what cannot be stated together is refused."""

@@ -14,6 +14,7 @@ import yaml
 
 from daskrado.errors import UsageError
 from daskrado.lake.propose import Proposal
+from daskrado.table.drafts import flow
 from daskrado.table.type_hints import is_number, is_text
 from daskrado.table.yaml_file import OPEN
 
@@ -96,16 +97,6 @@ def domain_text(lake: str, label: Mapping[str, Any], proposal: Proposal, schema:
     return _DOMAIN.format(lake=one_line(lake)) + "\n".join(lines) + "\n"
 
 
-def flow(value: Any) -> str:
-    """A value in one line of YAML; what is open as plain dots."""
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{flow(key)}: {flow(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, str) and value == OPEN:
-        return OPEN
-    text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=1 << 30)
-    return text.removesuffix("\n").removesuffix("\n...")
-
-
 def one_line(text: str) -> str:
     """A name as a comment can hold it: YAML has several line ends, and characters that it never takes."""
     return text if text.isprintable() else repr(text)
@@ -136,7 +127,7 @@ class Pipeline:
             epsilon=self.epsilon,
             delta=flow(self.delta),
             limit=10 * self.epsilon,
-            limit_delta=flow(10 * self.delta),
+            limit_delta=flow(float(f"{10 * self.delta:.12g}")),
             learner=self.learner,
         )
 

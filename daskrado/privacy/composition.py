@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from daskrado.privacy.total_loss import Floats
 
 _ROUND_UP = 1 + 1e-12  # far above the error of the sums below
+_LEAK_ALONE = Fraction(1, 10**15)  # the epsilon of what is a leak and nothing else: 0 is no epsilon
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,8 @@ class Parts:
                     rhos.append(event.rho * times * (_ROUND_UP if times > 1 else 1))
                 case GaussianEvent():
                     mus.extend([event.mu] * times)
+                    if event.delta:
+                        bounded[_LEAK_ALONE, event.delta] += times
                 case _:  # what nobody can account for is no event
                     raise UsageError(f"{type(event).__name__} is no privacy event that can be accounted for")
         return cls(bounded, math.fsum(rhos), tuple(mus))
@@ -306,5 +309,23 @@ def _grown(event: SingleEvent, size: int) -> SingleEvent:
             return ApproximateEvent(event.epsilon * size, delta)
         case ZcdpEvent():
             return ZcdpEvent(round_up(event.rho * size * size) if size > 1 else event.rho)
+        case GaussianEvent() if size > 1:
+            return GaussianEvent(round_up(event.mu * size), _grown_leak(event.mu, event.delta, size))
         case GaussianEvent():
-            return GaussianEvent(round_up(event.mu * size) if size > 1 else event.mu)
+            return event
+
+
+def _grown_leak(mu: float, delta: Fraction, size: int) -> Fraction:
+    """The leak of ``size`` steps of N(0, 1) against N(mu, 1) with a leak of ``delta`` each.
+
+    A test that passes with chance x passes with at most delta + G(x) on a neighbour, G(x) = Phi(Phi^-1(x) + mu). G is
+    concave with G(0) = 0, so G(delta + y) <= G(delta) + G(y): after t steps it is G_(t mu)(x) and the sum of
+    G_(j mu)(delta) over j below t.
+    """
+    if not delta:
+        return delta
+    from scipy.special import log_ndtr, ndtri_exp
+
+    at = float(ndtri_exp(math.log(delta)))
+    leaks = [math.exp(float(log_ndtr(at + step * mu))) for step in range(1, size)]
+    return Fraction(round_up(float(delta) * _ROUND_UP + math.fsum(leaks) * (1 + 1e-9)))

@@ -78,7 +78,8 @@ def cost_of(event: Event) -> Cost:
       trade-off curve consists of two chords, from (0, 1) and (1, 0) to (c, c), c = 1 / (1 + e^epsilon). That of
       N(0, 1) against N(mu, 1) is convex and passes through the same three points, so it lies below.
     - (epsilon, delta): the same, but for a leak of chance delta (Kairouz, Oh and Viswanath 2015).
-    - Gaussian: mu itself, and one draw, as discrete noise is only close to normal (``curves.rounding_gap``).
+    - Gaussian: mu itself and its leak, if it has one, and one draw, as discrete noise is only close to normal
+      (``curves.rounding_gap``).
     - zCDP: :func:`zcdp_mu` and the delta 1e-12.
     - several: the sum; the filter's proof takes them one by one.
     """
@@ -90,7 +91,7 @@ def cost_of(event: Event) -> Cost:
         case ApproximateEvent():
             return Cost(None, _squared(pure_mu(float(event.epsilon))), event.delta)
         case GaussianEvent():
-            return Cost(None, _squared(event.mu), draws=1)
+            return Cost(None, _squared(event.mu), event.delta, draws=1)
         case ZcdpEvent():
             return Cost(None, _squared(zcdp_mu(event.rho)), ZCDP_LEAK)
         case _:

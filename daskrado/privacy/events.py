@@ -142,21 +142,25 @@ class GaussianEvent:
     """Gaussian noise of standard deviation sigma on a vector of L2 sensitivity s, mu = s / sigma; or so fine a noise
     on integers that :func:`daskrado.privacy.curves.rounding_gap` does not tell it from that.
 
-    Its (epsilon, delta) curve is known exactly, and it is also mu^2 / 2 in zCDP.
+    Its (epsilon, delta) curve is known exactly, and it is also mu^2 / 2 in zCDP. With a ``delta`` the release fails
+    with that chance, and the lake may be told then: its curve is at most delta + (1 - delta) delta_G(epsilon; mu).
 
-    *Reference*: Dong, Roth and Su (2022), mu-Gaussian differential privacy.
+    *Reference*: Dong, Roth and Su (2022), mu-Gaussian differential privacy; Kairouz, Oh and Viswanath (2015), leaks.
     """
 
     mu: float
+    delta: Fraction = Fraction(0)
 
-    def __init__(self, mu: Amount) -> None:
+    def __init__(self, mu: Amount, delta: Amount = 0) -> None:
         value = exact(mu, "mu")
         if not MIN_MU <= value <= MAX_EPSILON:
             raise UsageError(f"mu must be above 1e-100 and at most {MAX_EPSILON}, got {mu!s}")
         object.__setattr__(self, "mu", float(value))
+        object.__setattr__(self, "delta", exact_delta(delta, zero=True))
 
     def __str__(self) -> str:
-        return f"mu {self.mu:g} (Gaussian)"
+        leak = f", delta {decimal_text(self.delta)}" if self.delta else ""
+        return f"mu {self.mu:g}{leak} (Gaussian)"
 
 
 SingleEvent = PureEvent | ApproximateEvent | ZcdpEvent | GaussianEvent
@@ -207,7 +211,8 @@ def each(event: Event) -> tuple[tuple[SingleEvent, int], ...]:
 def own_delta(events: Iterable[Event]) -> Fraction:
     """The sum of the deltas that events have of their own."""
     parts = [part for event in events for part in each(event)]
-    return sum((one.delta * times for one, times in parts if isinstance(one, ApproximateEvent)), Fraction(0))
+    leaky = ApproximateEvent | GaussianEvent
+    return sum((one.delta * times for one, times in parts if isinstance(one, leaky)), Fraction(0))
 
 
 def event_to_json(event: Event) -> dict[str, Any]:
@@ -224,7 +229,8 @@ def event_to_json(event: Event) -> dict[str, Any]:
         case ZcdpEvent():
             return {"kind": "zcdp", "rho": decimal_text(event.rho)}
         case GaussianEvent():
-            return {"kind": "gaussian", "mu": decimal_text(event.mu)}
+            leak = {"delta": decimal_text(event.delta)} if event.delta else {}
+            return {"kind": "gaussian", "mu": decimal_text(event.mu), **leak}
         case _:
             raise UsageError(f"{type(event).__name__} is no privacy event that can be written down")
 
@@ -238,15 +244,16 @@ def event_from_json(value: object) -> Event:
     if kind == "several" and set(fields) == {"events"} and isinstance(fields["events"], list):
         return SeveralEvents(map(_repeated, fields["events"]))
     expected = {"pure": {"epsilon"}, "approximate": {"epsilon", "delta"}, "zcdp": {"rho"}, "gaussian": {"mu"}}
+    leaks = {"gaussian": {"delta"}}  # what a kind may have beside
     if not isinstance(kind, str) or kind not in expected:
         raise UsageError(f"unknown kind of privacy event {kind!r}; known: {', '.join(expected)}")
-    if set(fields) != expected[kind]:
+    if set(fields) != expected[kind] | (leaks.get(kind, set()) & set(fields)):
         raise UsageError(f"a {kind} event has the fields {sorted(expected[kind])}, got {sorted(map(str, fields))}")
     if kind == "pure":
         return PureEvent(fields["epsilon"])
     if kind == "approximate":
         return ApproximateEvent(fields["epsilon"], fields["delta"])
-    return ZcdpEvent(fields["rho"]) if kind == "zcdp" else GaussianEvent(fields["mu"])
+    return ZcdpEvent(fields["rho"]) if kind == "zcdp" else GaussianEvent(**fields)
 
 
 def _repeated(value: object) -> tuple[SingleEvent, int]:

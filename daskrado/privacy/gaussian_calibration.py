@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from daskrado.privacy.accountant import MAX_ROUNDING_GAP, Event, GaussianEvent, ZcdpEvent, gaussian_mu, zcdp_rho
 
-_FINE = (
+FINE = (
     "Gaussian mechanism (Balle and Wang 2018; Dong, Roth and Su 2022) with discrete noise on a fine grid, "
     "within 1e-6 of rounded normal noise"
 )
@@ -35,5 +35,5 @@ def calibrate(epsilon: float, delta: float, gap: Callable[[float], float]) -> Ca
     """
     mu, rho = gaussian_mu(epsilon, delta), zcdp_rho(epsilon, delta)
     if mu**2 > 2 * rho and gap(mu) <= MAX_ROUNDING_GAP:
-        return Calibration(GaussianEvent(mu), mu, _FINE)
+        return Calibration(GaussianEvent(mu), mu, FINE)
     return Calibration(ZcdpEvent(rho), math.sqrt(2 * rho), _COARSE)

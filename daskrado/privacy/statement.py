@@ -13,9 +13,20 @@ from daskrado.privacy.accountant import Event, compose, exact
 from daskrado.privacy.events import own_delta
 from daskrado.privacy.protect import Budget, Protect
 from daskrado.privacy.relations import Relation
+from daskrado.table.domain import Domain
 
 DOMAIN_IS_PUBLIC = "the Domain (bounds, categories, norm bound) was not chosen by looking at this lake's rows"
+DOMAIN_WAS_FOUND = (
+    "bounds and categories of the Domain were found by run {run} on data set {dataset}, which was charged "
+    "epsilon {epsilon:g}, delta {delta:g}; the rest of it was not chosen by looking at this lake's rows"
+)
 NOT_PRIVATE = "NOT PRIVATE: no noise was added; this object is not differentially private"
+
+
+def about_domain(domain: Domain) -> str:
+    """What a statement assumes of the Domain: that it is public, or which charged run found it."""
+    found = domain.described
+    return DOMAIN_IS_PUBLIC if found is None else DOMAIN_WAS_FOUND.format(**found.model_dump())
 
 
 def rounded_up(value: float) -> str:
@@ -175,6 +186,12 @@ class PrivacyStatement(BaseModel):
             accountant=accountant or total.method,
             assumptions=tuple(assumptions),
         )
+
+    def knowing(self, domain: Domain) -> PrivacyStatement:
+        """The same guarantee, with what is assumed of the Domain."""
+        known = about_domain(domain)
+        assumed = tuple(known if text == DOMAIN_IS_PUBLIC else text for text in self.assumptions)
+        return self.model_copy(update={"assumptions": assumed})
 
     @classmethod
     def marginal_only(cls, facts: MarginalFacts) -> PrivacyStatement:

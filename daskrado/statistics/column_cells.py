@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -20,17 +20,20 @@ FINE = 16  # bits: noise on counts is drawn on so fine a grid that it counts as 
 class ColumnCells(Statistic):
     """``cells``: for each column the number of rows in each of its cells, then of rows that are usable and unusable.
 
-    Rows are those of the describing Domain (``table.cells``), in which none counts as nothing.
+    Rows are those of the describing Domain (``table.cells``), in which none counts as nothing. ``whole`` says whether
+    usable rows are counted.
 
     Sensitivity
-        With c columns, and one more for the row as a whole, a row lies in exactly one cell of each: adding or
-        removing it moves c + 1 counts by 1, (c + 1, sqrt(c + 1)); replacing it takes 1 from as many and gives 1 to as
-        many, (2 (c + 1), sqrt(2 (c + 1))).
+        With c columns, the row as a whole among them where it is counted, a row lies in exactly one cell of each:
+        adding or removing it moves c counts by 1, (c, sqrt(c)); replacing it takes 1 from as many and gives 1 to as
+        many, (2 c, sqrt(2 c)).
     """
 
     columns: tuple[CellColumn, ...]
+    whole: bool = True
 
     name: ClassVar[str] = "column_cells"
+    compact: ClassVar[bool] = True
 
     @property
     def label_use(self) -> Literal["required", "optional", "none"]:
@@ -40,22 +43,25 @@ class ColumnCells(Statistic):
     @property
     def blocks(self) -> tuple[Block, ...]:
         """The cells of all columns, one after another."""
-        return (Block("cells", (sum(len(column.cells) for column in self.columns) + 2,), power=0, fine=FINE),)
+        size = sum(len(column.cells) for column in self.columns) + 2 * self.whole
+        return (Block("cells", (size,), power=0, fine=FINE),)
 
     def partial(self, rows: Rows) -> IntVector:
         """Count, in steps of 2^-FINE."""
-        x, counts = rows.x, []
+        x = rows.features
+        counts: list[Any] = []
         usable = np.ones(len(x), dtype=bool)
         for column in self.columns:
             codes = column.codes(x)
             counts.append(np.bincount(codes, minlength=len(column.cells)))
             usable &= np.array(column.allowed)[codes]
-        total = int(usable.sum())
-        return np.concatenate([*counts, [total, len(x) - total]]).astype(np.int64) << FINE
+        if self.whole:
+            counts.append([total := int(usable.sum()), len(x) - total])
+        return np.concatenate(counts).astype(np.int64) << FINE
 
     def sensitivity(self, relation: Relation) -> Sensitivity:
         """See the class."""
-        count = len(self.columns) + 1
+        count = len(self.columns) + self.whole
         moved = {Relation.ADD_REMOVE: count, Relation.REPLACE_ONE: 2 * count}
         if relation not in moved:
             self.unsupported(relation)

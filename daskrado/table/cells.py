@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from daskrado.table.compact import Compact
 from daskrado.table.domain import BooleanColumn, CategoricalColumn, Column, Domain, Fill, NumericColumn
 from daskrado.table.label import Label
+from daskrado.table.products import Features
 
+_FAR = 1e99  # beyond all edges
 NULL, CLIPPED, OTHER, POSITIVE = "null", "clipped", "other", "positive"
 
 
@@ -35,12 +39,15 @@ class CellColumn:
         """Number of features, with the flag of nulls."""
         return 2 if self.signed else len(self.places) + 1
 
-    def codes(self, x: NDArray[np.float64]) -> NDArray[np.int64]:
+    def codes(self, x: Features) -> NDArray[np.int64]:
         """The cell of each encoded row."""
-        part = x[:, self.start : self.start + self.width]
-        found = part[:, 0] > 0 if self.signed else part[:, :-1].argmax(axis=1)
+        if isinstance(x, Compact):
+            found, null = np.maximum(x.codes(self.start), 0), x.codes(self.start + self.width - 1) > 0
+        else:
+            part = x[:, self.start : self.start + self.width]
+            found, null = part[:, 0] > 0 if self.signed else part[:, :-1].argmax(axis=1), part[:, -1] > 0
         cells = np.array(self.places, dtype=np.int64)[found.astype(np.int64)]
-        return np.where(part[:, -1] > 0, len(self.cells) - 1, cells)
+        return np.where(null, len(self.cells) - 1, cells)
 
 
 def describing(domain: Domain) -> tuple[Domain, tuple[CellColumn, ...]]:
@@ -48,13 +55,32 @@ def describing(domain: Domain) -> tuple[Domain, tuple[CellColumn, ...]]:
 
     It has bounds as edges of bins, an "other" and a flag for nulls everywhere, so that no row counts as nothing.
     """
+    return _together(domain, (*domain.columns, domain.label.column), {})
+
+
+def counting(
+    domain: Domain, edges: Mapping[str, tuple[float, ...]], known: Sequence[str]
+) -> tuple[Domain, tuple[CellColumn, ...]]:
+    """A Domain of some numbers, with a cell between any two edges, and of ``known`` columns as they are described.
+
+    The label is among the known ones where it is named.
+    """
+    return _together(domain, (*edges, *known), edges)
+
+
+def _together(
+    domain: Domain, names: Sequence[str], edges: Mapping[str, tuple[float, ...]]
+) -> tuple[Domain, tuple[CellColumn, ...]]:
     label = domain.label
     columns: dict[str, Any] = {}
     found: list[CellColumn] = []
     at = 0
-    for name in (*domain.columns, label.column):
-        is_label = name == label.column
-        open_column, cells = _open_label(label, at) if is_label else _open(name, domain.columns[name], at)
+    for name in names:
+        if name in edges:
+            open_column, cells = _cut(name, domain.columns[name], edges[name], at)
+        else:
+            is_label = name == label.column
+            open_column, cells = _open_label(label, at) if is_label else _open(name, domain.columns[name], at)
         columns[name] = open_column
         found.append(cells)
         at += cells.width
@@ -85,6 +111,14 @@ def _open_label(label: Label, at: int) -> tuple[Column, CellColumn]:
         kind="categorical", values=label.values, trim=label.trim, nulls=Fill(fill=label.values[0])
     )
     return column, CellColumn(label.column, cells, places, allowed, at)
+
+
+def _cut(name: str, column: Column, edges: tuple[float, ...], at: int) -> tuple[Column, CellColumn]:
+    """Numbers between edges, and beyond them."""
+    far = {"lower": -_FAR, "upper": _FAR, "bins": edges, "transform": "none", "nulls": Fill(fill=0.0)}
+    count = len(edges) + 1
+    cells = (*map(str, range(count)), NULL)
+    return column.model_copy(update=far), CellColumn(name, cells, tuple(range(count)), (True,) * (count + 1), at)
 
 
 def _open(name: str, column: Column, at: int) -> tuple[Column, CellColumn]:

@@ -213,7 +213,17 @@ class Kernel(Frozen):
     seed: int = Field(default=0, ge=0, lt=1 << 63)
 
 
-class Domain(Frozen):
+class Described(Frozen):
+    """Where bounds and categories were found in private: the run, its data set, its cost, the rows it counted."""
+
+    run: str = Field(min_length=1, max_length=64)
+    dataset: str
+    epsilon: float = Field(gt=0)
+    delta: float = Field(ge=0, lt=1)
+    rows: int = Field(ge=1, description="a noisy number of rows, or of units where those are protected")
+
+
+class Domain(Grown):
     """Public description of columns, label, bounds; the same Domain always gives the same features.
 
     >>> label = {"column": "sick", "positive": True, "negative": False}
@@ -234,6 +244,8 @@ class Domain(Frozen):
     id: str | None = Field(default=None, description="column that names a record, to key signatures")
     kernel: Kernel | None = None
     schema_version: Literal[1] = 1
+    described: Described | None = Field(default=None, description="written by daskrado describe")
+    later: ClassVar[frozenset[str]] = frozenset({"described"})
 
     @model_validator(mode="after")
     def _check(self) -> Domain:

@@ -137,10 +137,10 @@ def parse(model: type[ModelT], content: Any, where: str) -> ModelT:
         return content
     if not isinstance(content, Mapping):
         raise UsageError(f"{where}: must be a mapping of keys, got {type(content).__name__}")
-    if still_open := open_keys(content):
+    if not getattr(model, "takes_drafts", False) and (still_open := open_keys(content)):
         raise UsageError(
-            f"{where}: still open (...): {', '.join(still_open)}; write public facts there, or take them "
-            "from another file with daskrado init --from"
+            f"{where}: still open (...): {', '.join(still_open)}; write public facts there, take them from another "
+            "file with daskrado init --from, or find them in private with daskrado describe"
         )
     try:
         return model.model_validate(content)

@@ -28,6 +28,7 @@ from daskrado.statistics.margins import whole_votes
 from daskrado.statistics.protected_rados import NoisyColumnRados, NoisyEdgeRados, RandomisedRados
 from daskrado.statistics.rados import BalancedRados
 from daskrado.statistics.risk import Mistakes, RiskSum
+from daskrado.statistics.second_moments import SecondMoments
 from daskrado.statistics.slopes import SlopeSum
 from daskrado.statistics.subset_rados import FeatureRados, FixedSupportRados
 from daskrado.statistics.universe import Universe
@@ -50,6 +51,7 @@ DOMAIN = Domain.model_validate(
             "colour": {"kind": "categorical", "values": ["red", "green", "blue"]},
             "many": {"kind": "categorical", "values": list(range(300))},
             "truth": {"kind": "boolean"},
+            "gaps": {"kind": "categorical", "values": ["a", "b"], "nulls": {"fill": "a"}},
         },
     }
 )
@@ -69,9 +71,13 @@ WHOLE = tuple(DRAW.integers(-(2**29), 2**29, WIDTH).tolist())
 GROUPS = Groups("g", ("a", "b", "c"))
 UNIVERSE = Universe.of(DOMAIN, ["bins", "truth", "colour", "y"])
 
+GAPS = DOMAIN.feature_names.index("gaps=a")
+CELLS = CellColumn("gaps", ("declared", "other", "null"), (0, 0, 1), (True, False, False), GAPS)
+
 EXAMPLES: list[Additive] = [
     MeanOperator(WIDTH),
     Moments(WIDTH),
+    SecondMoments(WIDTH),
     UniformRados(WIDTH, 6),
     BalancedRados(WIDTH, 6),
     HadamardRados(WIDTH, 8),
@@ -92,7 +98,8 @@ EXAMPLES: list[Additive] = [
     MistakeCounts(WIDTH, np.rint(np.stack([WEIGHTS, -WEIGHTS]) * 1000).tobytes()),
     MarginHistogram(WIDTH, (whole_votes(WEIGHTS, [1.0] * WIDTH, 2.1),), 20, bins=50),
     Histogram(WIDTH, UNIVERSE),
-    ColumnCells(WIDTH, (CellColumn("colour", ("declared", "other", "null"), (0, 0, 1), (True, False, False), 0),)),
+    ColumnCells(WIDTH, (CELLS,)),
+    ColumnCells(WIDTH, (CELLS,), whole=False),
     FeatureFacts(WIDTH, GROUPS, squares=True),
     FeatureFacts(WIDTH),
     FeatureDigest(WIDTH),
@@ -128,6 +135,7 @@ def table(rows: int = ROWS) -> pa.Table:
             "colour": draw.choice(["red", "green", "blue", "pink"], rows),
             "many": draw.integers(0, 302, rows),
             "truth": draw.random(rows) < 0.3,
+            "gaps": pa.array(draw.choice(["a", "b", "c"], rows), mask=draw.random(rows) < 0.2),
             "y": draw.random(rows) < 0.4,
             **{f"x{i}": draw.normal(size=rows) for i in range(5)},
         }

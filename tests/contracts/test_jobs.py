@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 import yaml
 from click.testing import CliRunner
+from every_kind import write_draft
 from report_pages import check_page
 
 import daskrado
@@ -51,6 +52,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     },
     "margins": {"protect": PATIENT, "budget": BOTH, "models": ["model.json"], "bins": 20},
     "describe": {"protect": PATIENT, "budget": BOTH},
+    "discover": {"protect": PATIENT, "budget": BOTH, "domain": "draft.yaml"},
     "local": {
         "protect": {"relation": "label_flip", "unit": "one label"},
         "budget": {"epsilon": 1.0},
@@ -80,6 +82,7 @@ def ward(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a lake, its domain, a model and public queries."""
     folder = tmp_path_factory.mktemp("ward")
     domain = Domain.load(make_lake(folder / "lake", rows=2000, features=12, partitions=2, seed=7))
+    write_draft(folder / "lake.yaml")
     weights = np.linspace(-1, 1, domain.width)
     LinearModel(domain, weights, PrivacyStatement.none(), "test", {}).save(folder / "model.json")
     make_lake(folder / "queries", rows=30, features=12, partitions=1, seed=9)
@@ -158,7 +161,8 @@ def test_a_result_holds_nothing_private(kind: str, ward: Path, tmp_path: Path) -
     frame = pd.read_parquet(ward / "lake")
     frame.loc[frame.index[17], "bmi"] = SECRET
     frame.loc[frame.index[17], "patient_id"] = int(PATIENT_ID)
-    keys = content(kind, ward, tmp_path / "out") | {"lake": frame, "domain": str(ward / "lake.yaml")}
+    keys = content(kind, ward, tmp_path / "out") | {"lake": frame}
+    keys["domain"] = str(ward / keys["domain"])
     for key in ("models", "queries"):
         if kind in ("margins", "teachers") and key in keys:
             keys[key] = [str(ward / name) for name in keys[key]] if key == "models" else str(ward / keys[key])

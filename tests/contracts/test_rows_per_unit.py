@@ -19,12 +19,14 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from every_kind import write_draft
 
 import daskrado
 from daskrado.engines.queries import PrivateQueries, WeightsPlan
 from daskrado.errors import DataError
 from daskrado.jobs import rados
 from daskrado.jobs.base import Job
+from daskrado.jobs.discover import DiscoverJob
 from daskrado.jobs.load import load_job
 from daskrado.jobs.local import LocalJob
 from daskrado.jobs.queries import QueriesJob
@@ -100,6 +102,7 @@ EXAMPLES: dict[str, tuple[str, Keys]] = {
         partial(learned, "replace_one", PURE, {"kind": "objective_perturbation", "regularisation": 0.1}),
     ),
     "describe": ("describe", lambda rows: {"protect": whose("add_remove", rows), "budget": BOTH}),
+    "discover": ("discover", lambda rows: {"protect": whose("add_remove", rows), "budget": BOTH}),
     "hadamard": ("rados", lambda rows: one_set(rows, kind="hadamard")),
     "choice": (
         "rados",
@@ -168,6 +171,7 @@ def ward(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a lake, its domain, a model and public queries."""
     folder = tmp_path_factory.mktemp("ward")
     domain = Domain.load(make_lake(folder / "lake", rows=2000, features=12, partitions=2, seed=7))
+    write_draft(folder / "lake.yaml")
     weights = np.linspace(-1, 1, domain.width)
     LinearModel(domain, weights, PrivacyStatement.none(), "test", {}).save(folder / "model.json")
     make_lake(folder / "queries", rows=10, features=12, partitions=1, seed=9)
@@ -179,6 +183,7 @@ def job_of(name: str, ward: Path, rows: int, output: Path) -> Job:
     lake, domain = str(ward / "lake"), str(ward / "lake.yaml")
     common = {"kind": kind, "dataset": "ward", "lake": lake, "domain": domain, "output": str(output)}
     content = common | {"ledger": {"first_limit": {"epsilon": 50, "delta": 1e-2}}} | keys(rows)
+    content |= {"domain": str(ward / "draft.yaml")} if kind == "discover" else {}
     content |= {"models": [str(ward / "model.json")]} if kind == "margins" else {}
     content |= {"queries": str(ward / "queries")} if kind == "teachers" else {}
     return load_job(content)
@@ -347,6 +352,10 @@ def edges_of_one(for_budget: Any) -> Any:
     return classmethod(found)
 
 
+def values_of_one(law: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda job, mu: replace(law(job, mu), bound=1)
+
+
 def choice_of_one(choose: Callable[..., int]) -> Callable[..., int]:
     return lambda counts, spend, epsilon, rows: choose(counts, spend, epsilon, 1)
 
@@ -356,8 +365,20 @@ BUGS: dict[str, tuple[Any, str, Callable[[Any], Any], tuple[str, ...]]] = {
         Sensitivity,
         "times",
         lambda _: lambda self, rows_per_unit: self,
-        ("moments", "mean", "describe", "hadamard", "noisy column", "labels", "gaussian labels", "bags", "margins"),
+        (
+            "moments",
+            "mean",
+            "describe",
+            "discover",
+            "hadamard",
+            "noisy column",
+            "labels",
+            "gaussian labels",
+            "bags",
+            "margins",
+        ),
     ),
+    "unknown values": (DiscoverJob, "values_of", values_of_one, ("discover",)),
     "gradient": (PrivateGradient, "_reach", forget, ("gradient",)),
     "perturbation": (perturbation, "reach", forget, ("output", "objective")),
     "queries": (QueriesJob, "weights_plan", plan_of_one, ("queries",)),

@@ -42,6 +42,7 @@ LATTICE = Lattice(norm_bound=2.0, bits=12)
 UNIVERSE = Universe(
     (Axis("a", ("x", "y", "z"), 0), Axis("b", ("false", "true"), 3, signed=True), Axis("label", ("0", "1"), None))
 )
+CELLS = CellColumn("a", ("declared", "other", "null"), (0, 0, 1), (True, False, False), 0)
 EXAMPLES: list[Statistic] = [
     MeanOperator(WIDTH),
     MeanOperator(1),
@@ -59,7 +60,8 @@ EXAMPLES: list[Statistic] = [
     NoisyColumnRados(WIDTH, 6, (0,), 1.0, balanced=False),
     MistakeCounts(WIDTH, np.tile(np.eye(WIDTH)[0], (5, 1)).tobytes()),
     SlopeSum.at(np.zeros(WIDTH), Huber(0.5), LATTICE),
-    ColumnCells(WIDTH, (CellColumn("a", ("declared", "other", "null"), (0, 0, 1), (True, False, False), 0),)),
+    ColumnCells(WIDTH, (CELLS,)),
+    ColumnCells(WIDTH, (CELLS, replace(CELLS, name="b", places=(1, 0, 0))), whole=False),
     Histogram(WIDTH, UNIVERSE),
     Histogram(WIDTH, Universe(UNIVERSE.axes[:2])),
     MarginHistogram(WIDTH, ((2**26, 0, 0, 0), (2**24, 2**25, -(2**23), 1)), LATTICE.bits, bins=40),

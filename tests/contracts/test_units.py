@@ -39,6 +39,15 @@ DOMAIN = parse(
     },
     "here",
 )
+DRAFT = {
+    "id": "visit",
+    "label": {"column": "y", "positive": 1, "negative": 0},
+    "columns": {
+        "a": {"kind": "numeric", "lower": "...", "upper": "...", "bins": "..."},
+        "smoker": {"kind": "boolean"},
+        "ward": {"kind": "categorical", "values": "..."},
+    },
+}
 WARDS = ["north", "south", "east"]
 UNIT = {"column": "patient", "name": "one patient"}
 BOTH, PURE = {"epsilon": 1.0, "delta": 1e-6}, {"epsilon": 1.0}
@@ -73,6 +82,10 @@ def released(found: Any) -> list[Any]:
     return [(name, values.tolist()) for name, values in sorted(found.release.values.items())]
 
 
+def found_facts(found: Any) -> list[Any]:
+    return [found.value.facts, found.value.values, found.value.nulls, found.value.rows]
+
+
 def weights(found: Any) -> list[Any]:
     return [*released(found), found.model.weights.tolist()]
 
@@ -103,6 +116,11 @@ KINDS: dict[str, tuple[dict[str, Any], Values]] = {
     "moments": ({"kind": "learn", **protecting("add_remove")}, released),
     "sampled": ({"kind": "learn", **protecting("replace_one", bound=3, how="sample")}, released),
     "describe": ({"kind": "describe", **protecting("add_remove")}, released),
+    "discover": ({"kind": "discover", "domain": DRAFT, **protecting("add_remove", how="sample")}, found_facts),
+    "discover, three rows": (
+        {"kind": "discover", "domain": DRAFT, **protecting("replace_one", bound=3, how="sample")},
+        found_facts,
+    ),
     "margins": ({"kind": "margins", **protecting("replace_one"), "bins": 20}, released),
     "margins of labels": ({"kind": "margins", **protecting("label_flip", bound=2), "bins": 20}, released),
     "queries": ({**protecting("add_remove"), **QUERIES}, answers),

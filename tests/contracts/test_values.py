@@ -19,6 +19,7 @@ import seeded_noise
 import yaml
 from click.testing import CliRunner
 from contracts.test_jobs import EXAMPLES, PATIENT, REPLACED
+from every_kind import write_draft
 from matplotlib.figure import Figure
 
 from daskrado.cli.main import cli
@@ -146,6 +147,7 @@ def hospital(tmp_path_factory: pytest.TempPathFactory) -> Path:
         column.pop("transform", None)
     (folder / "lake.yaml").write_text(yaml.safe_dump(content))
     domain = Domain.load(folder / "lake.yaml")
+    write_draft(folder / "lake.yaml")
     weights = np.linspace(-1, 1, domain.width)
     LinearModel(domain, weights, PrivacyStatement.none(), "test", {}).save(folder / "model.json")
     frame = usable(folder)

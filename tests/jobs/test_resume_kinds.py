@@ -26,7 +26,7 @@ from daskrado.table.domain import Domain
 Killed = Callable[[str], None]
 KILL = "lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)"
 NO_PLOTS = "from matplotlib.figure import Figure\nFigure.savefig = lambda self, to, **_: to.write('<svg></svg>')\n"
-SPENT_BY = {"rados": 3}  # two sets and a choice of a round
+SPENT_BY = {"rados": 3, "discover": 3}  # two sets and a choice of a round; two grids and unknown values
 
 
 @pytest.fixture(autouse=True)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import click
 
-from daskrado.cli.commands.shared import open_ledger, progress_bar
-from daskrado.cli.commands.signature import LedgerPath, Lines, OnCluster, command
-from daskrado.errors import UsageError
+from daskrado.cli.commands.shared import open_ledger
+from daskrado.cli.commands.signature import LedgerPath, Lines, command
 
 lake = click.Group("lake", help="Lakes: make a synthetic one, check one, make few files of many.")
 
@@ -79,38 +78,3 @@ def _mark_counts(dataset: str, path: str | None) -> None:
 
     with open_ledger(path, create=True) as opened:
         opened.mark(dataset, Mark.COUNTS, run="lake check")
-
-
-@command()
-def describe(
-    lake: str,
-    *,
-    out: Path,
-    domain: Annotated[Path, "A domain file: release noisy shares of its columns."],
-    dataset: Annotated[str | None, "The data set's name in the ledger."] = None,
-    epsilon: Annotated[float | None, "What the shares cost."] = None,
-    delta: float = 0.0,
-    relation: Literal["add_remove", "replace_one"] = "add_remove",
-    unit: str = "one row",
-    cluster: OnCluster,
-    ledger: LedgerPath = None,
-    overwrite: bool = False,
-) -> Lines:
-    """Release the shares of null, unknown, clipped, unusable and positive values, with noise, charged."""
-    if epsilon is None or dataset is None:
-        raise UsageError("noisy shares are charged: give --dataset and --epsilon")
-    from daskrado.jobs.base import perform
-    from daskrado.jobs.load import load_job
-
-    keys = {
-        "kind": "describe",
-        "dataset": dataset,
-        "lake": lake,
-        "domain": str(domain),
-        "output": str(out),
-        "protect": {"relation": relation, "unit": unit},
-        "budget": {"epsilon": epsilon, "delta": delta},
-    }
-    with progress_bar("describe") as progress:
-        job = load_job(keys).with_changes(cluster=cluster)
-        return perform(job, overwrite=overwrite, ledger=ledger, progress=progress).lines

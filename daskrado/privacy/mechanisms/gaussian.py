@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from daskrado.errors import UsageError
 from daskrado.privacy.accountant import MAX_ROUNDING_GAP, Event, GaussianEvent, rounding_gap
-from daskrado.privacy.gaussian_calibration import calibrate
-from daskrado.privacy.mechanisms.base import OneShot, Target
+from daskrado.privacy.gaussian_calibration import FINE, calibrate
+from daskrado.privacy.mechanisms.base import Mechanism, OneShot, Target
 from daskrado.privacy.noise import discrete_gaussian, gaussian_variance
 
 if TYPE_CHECKING:
@@ -57,6 +57,17 @@ class DiscreteGaussian(OneShot):
         if granted is not None and granted != self._event:
             raise ValueError(f"{granted} is not what epsilon {epsilon:g} and delta {delta:g} buy")
         super().__init__(target, max(l2 / mu, least))
+
+    @classmethod
+    def of_mu(cls, target: Target, mu: float) -> DiscreteGaussian:
+        """Noise for a given mu, as one of several releases that share a budget; refused on a coarse grid."""
+        made = cls.__new__(cls)
+        made._event, made.theorem = GaussianEvent(mu), FINE
+        Mechanism.__init__(made, target, target.sensitivity.l2 / mu)
+        gap = sum(rounding_gap(block.size, made.grid_scale(block)) for block in target.statistic.blocks)
+        if not gap <= MAX_ROUNDING_GAP:
+            raise UsageError(f"noise of mu {mu:g} on {target.statistic.name} is too coarse to count as normal")
+        return made
 
     @classmethod
     def for_budget(cls, target: Target, epsilon: float, delta: float, granted: Event | None = None) -> OneShot:

@@ -1,0 +1,94 @@
+"""Exact counts of the values of some columns, by value: private, and never written or shown."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from daskrado.errors import DataError
+from daskrado.lake.crew import is_delayed
+from daskrado.lake.failures import refuse
+from daskrado.lake.mapping import run_here, run_tasks
+from daskrado.lake.scan import Lake
+from daskrado.lake.units import Units, read_columns
+from daskrado.table.arrow_arrays import plain
+from daskrado.table.type_hints import is_text
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+LONGEST = 80  # characters of a category: longer texts, and those that cannot be printed, are no values
+
+
+class ValueCounts(Counter[tuple[str, Any]]):
+    """Rows by column and value; a null has the value None."""
+
+    def __repr__(self) -> str:
+        return "<ValueCounts, private>"
+
+
+def value_counts(
+    lake: Lake,
+    columns: Sequence[str],
+    *,
+    units: Units | None = None,
+    client: Client | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> ValueCounts:
+    """How many rows hold each value of each column; of a unit's rows those that ``units`` keeps.
+
+    Workers count where rows are protected one by one; the rows of units are counted here, as their weights are.
+    """
+    items = [(partition, list(columns), units) for partition in lake.partitions]
+    if client is None or lake.in_memory or units is not None or any(map(is_delayed, lake.partitions)):
+        found = run_here(_counted, items, progress)
+    else:
+        where = [str(getattr(part, "path", part.name)) for part in lake.partitions]
+        found = run_tasks(client, "values", _counted, items, place=where.__getitem__, report=progress)
+    problems = [one for one in found if isinstance(one, str)]
+    if problems:
+        refuse(sorted(problems))
+    return reduce(_merged, found, ValueCounts())
+
+
+def _merged(total: ValueCounts, more: ValueCounts) -> ValueCounts:
+    total.update(more)
+    return total
+
+
+def _counted(partition: Any, columns: list[str], units: Units | None) -> ValueCounts | str:
+    """The counts of one partition; a problem is returned as text, so that it is not retried."""
+    found = ValueCounts()
+    try:
+        kept = None if units is None else units.of_partition(partition) > 0
+        at = 0
+        for table in read_columns(partition, columns):
+            rows = table.num_rows
+            mask = None if kept is None else pa.array(kept[at : at + rows])
+            at += rows
+            for name in columns:
+                data = plain(table.column(name))
+                _count(found, name, data if mask is None else data.filter(mask))
+    except DataError as error:
+        return str(error)
+    return found
+
+
+def _count(found: ValueCounts, name: str, data: pa.ChunkedArray) -> None:
+    """Add the values of a column. Nothing that a row holds may fail here: texts are counted as bytes."""
+    text = is_text(data.type)
+    pairs = pc.value_counts(data.cast(pa.large_binary()) if text else data)
+    counts = pairs.field("counts").to_numpy(zero_copy_only=False).astype(np.int64)
+    for value, count in zip(pairs.field("values").to_pylist(), counts.tolist(), strict=True):
+        if value is None or not text:
+            found[name, value] += count
+        elif (
+            (word := value.decode("utf-8", "replace")).isprintable() and len(word) <= LONGEST and "\ufffd" not in word
+        ):
+            found[name, word] += count

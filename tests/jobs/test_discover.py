@@ -1,0 +1,236 @@
+"""kind: discover and `daskrado describe` on a draft: what is found, what it costs, what is written."""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from command_line import Shell
+
+import daskrado
+from daskrado.errors import UsageError
+from daskrado.jobs.load import load_job
+from daskrado.ledger.ledger import Ledger
+from daskrado.privacy.accountant import compose
+from daskrado.privacy.relations import Relation
+from daskrado.table.domain import Domain
+
+DRAFT: dict[str, Any] = {
+    "label": {"column": "sick", "positive": "yes", "negative": "no"},
+    "columns": {
+        "age": {"kind": "numeric", "lower": "...", "upper": "...", "bins": "..."},
+        "level": {"kind": "numeric", "lower": "...", "upper": "..."},
+        "spent": {"kind": "numeric", "lower": "...", "upper": "..."},
+        "ward": {"kind": "categorical", "values": "..."},
+        "code": {"kind": "categorical", "values": "..."},
+        "smoker": {"kind": "boolean"},
+        "seen": {"kind": "date", "lower": "...", "upper": "..."},
+        "same": {"kind": "numeric", "lower": "...", "upper": "..."},
+        "free": {"kind": "categorical", "values": "..."},
+        "known": {"kind": "numeric", "lower": 0, "upper": 1},
+    },
+}
+LIMIT = {"first_limit": {"epsilon": 40, "delta": 1e-4}}
+
+
+def clinic(rows: int = 20_000) -> pd.DataFrame:
+    draw = np.random.default_rng(5)
+    wards = draw.choice(["a, b", "yes", "50: x", "rare"], rows, p=[0.5, 0.3, 0.1995, 0.0005])
+    age = draw.integers(18, 91, rows)
+    return pd.DataFrame(
+        {
+            "age": age,
+            "level": draw.normal(4300.0, 20.0, rows),
+            "spent": np.round(np.exp(draw.normal(3, 1.5, rows)), 2),
+            "ward": np.where(draw.random(rows) < 0.1, None, wards),
+            "code": draw.choice([1, 2, 7], rows),
+            "smoker": draw.random(rows) < 0.3,
+            "seen": pd.to_datetime("2020-01-01") + pd.to_timedelta(draw.integers(0, 365, rows), unit="D"),
+            "same": 7,
+            "free": [f"note {number}" for number in range(rows)],
+            "known": draw.random(rows),
+            "sick": np.where(draw.random(rows) < age / 200, "yes", "no"),
+        }
+    )
+
+
+def job(**changes: Any) -> dict[str, Any]:
+    keys = {"kind": "discover", "dataset": "d", "lake": clinic(), "domain": DRAFT, "output": "out", "ledger": LIMIT}
+    protect = {"relation": "add_remove", "unit": "one patient"}
+    return keys | {"protect": protect, "budget": {"epsilon": 1.0, "delta": 1e-6}} | changes
+
+
+def test_bounds_bins_values_and_nulls_are_found() -> None:
+    result = daskrado.run(job(), write=False)
+    facts = result.value.facts
+    assert (facts["age"]["lower"], facts["age"]["upper"]) == (18, 90)
+    assert 8 <= len(facts["age"]["bins"]) <= 15
+    assert 4180 < facts["level"]["lower"] < 4270  # far narrower than its power of two
+    assert 4330 < facts["level"]["upper"] < 4420
+    assert 0 <= facts["spent"]["lower"] <= 1
+    assert 150 < facts["spent"]["upper"] < 5000
+    assert facts["spent"]["transform"] == "log1p"
+    assert set(facts["ward"]["values"]) == {"a, b", "yes", "50: x"}  # ten patients in "rare" are not told
+    assert facts["ward"]["nulls"] == {"fill": "a, b"}
+    assert result.value.nulls["ward"] == pytest.approx(0.1, abs=0.01)
+    assert sorted(facts["code"]["values"]) == [1, 2, 7]
+    assert facts["smoker"] == {}
+    cell = 4 * timedelta(days=2**14 / 128)  # four of the second grid in its power of two
+    assert date(2020, 1, 1) - cell <= facts["seen"]["lower"] <= date(2020, 2, 1)
+    assert date(2020, 12, 1) <= facts["seen"]["upper"] <= date(2020, 12, 31) + cell
+    assert isinstance(facts["same"], str)
+    assert isinstance(facts["free"], str)
+    assert "known" not in facts
+    assert result.value.rows == pytest.approx(20_000, rel=0.02)
+    domain = Domain.model_validate(result.value.content())
+    assert domain.described is not None
+    assert domain.described.rows == 20_000
+    assert "free" not in domain.columns
+    assert not any("note" in line or "rare" in line for line in result.lines)
+
+
+def test_the_statement_and_the_ledger_have_all_that_was_drawn(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    result = daskrado.run(job(), write=False, ledger=path)
+    entries = Ledger.open(path).entries()
+    assert len(entries) == 3
+    total = compose([entry.event for entry in entries], 1e-6)
+    assert result.statement.delta == 1e-6
+    assert 0.99 < float(total.epsilon) <= result.statement.epsilon + 1e-12 <= 1.0 + 1e-9
+    leaks = [entry.event.delta for entry in entries if getattr(entry.event, "delta", 0)]  # type: ignore[union-attr]
+    assert [float(leak) for leak in leaks] == [1e-8]
+
+
+@pytest.mark.parametrize(("relation", "factor"), [("add_remove", 1), ("replace_one", 2)])
+@pytest.mark.parametrize("rows", [1, 4])
+def test_noise_is_that_of_the_sensitivity(relation: str, factor: int, rows: int) -> None:
+    """L2: k sqrt(columns) where a unit is added, k sqrt(2 columns) where it is replaced."""
+    made = load_job(job(protect={"relation": relation, "unit": "one patient", "rows_per_unit": rows}))
+    counted = {"rough": 7, "fine": 5}  # five numbers and dates; a boolean and the label
+    for role, columns in counted.items():
+        std = made.noise(role, made.mus[role]).noise_std()["cells"]  # type: ignore[attr-defined]
+        assert std * made.mus[role] == pytest.approx(rows * math.sqrt(factor * columns), rel=1e-6)  # type: ignore[attr-defined]
+    law = made.values_of(made.mus["values"])  # type: ignore[attr-defined]
+    assert (law.columns, law.bound, law.relation) == (3, rows, Relation(relation))
+
+
+def test_nothing_depends_on_a_row_that_no_text_can_hold() -> None:
+    """Long, unprintable and broken texts are no values: the run neither fails nor tells of them."""
+    import pyarrow as pa
+
+    odd = pa.array([b"ok"] * 3000 + [b"\xff\xfe", b"x" * 5000, b"a\nb", b""]).cast(pa.binary())
+    text = pa.Array.from_buffers(pa.string(), len(odd), odd.buffers())
+    table = pa.table({"t": text, "y": pa.array([True, False] * 1502)})
+    draft = {
+        "label": {"column": "y", "positive": True, "negative": False},
+        "columns": {"t": {"kind": "categorical", "values": "..."}},
+    }
+    result = daskrado.run(job(lake=table, domain=draft), write=False)
+    assert result.value.facts["t"]["values"] == ["ok"]
+
+
+def test_an_open_label_is_told_and_stays_open() -> None:
+    draft = DRAFT | {"label": {"column": "sick", "positive": "...", "negative": "..."}}
+    result = daskrado.run(job(domain=draft), write=False)
+    assert set(result.value.values["sick"]) == {"yes", "no"}
+    assert any("sick (label)" in line and "say which" in line for line in result.lines)
+    assert result.value.content()["label"]["positive"] == "..."
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"budget": {"epsilon": 1.0}}, "give budget.delta"),
+        ({"protect": {"relation": "label_flip", "unit": "x"}}, "add_remove or replace_one"),
+        (
+            {"protect": {"relation": "add_remove", "unit": {"column": "code", "name": "x"}}},
+            "how must be sample to find the values of ward, code, free",
+        ),
+        (
+            {"domain": {**DRAFT, "columns": {"known": {"kind": "numeric", "lower": 0, "upper": 1}}}},
+            "nothing in it is",
+        ),
+        ({"domain": {"label": 1}}, "is no domain"),
+    ],
+)
+def test_what_cannot_be_found_is_refused_in_one_line(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        load_job(job(**changes))
+
+
+def test_the_command_fills_the_draft_and_later_statements_say_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shell = Shell(monkeypatch, capsys)
+
+    def command(line: str) -> str:
+        assert shell(*line.split()) == 0, shell.err
+        return shell.out
+
+    monkeypatch.chdir(tmp_path)
+    clinic().drop(columns="seen").to_csv("visits.csv", index=False)
+    command("ingest visits.csv --out lake --text code")
+    command("init lake --label sick --positive yes --drop free --drop same --bins")
+    text = (tmp_path / "domain.yaml").read_text()
+    assert "..." in text
+    (tmp_path / "domain.yaml").write_text(text.replace("columns:", "# my own words\ncolumns:"))
+    assert "epsilon = 0." in command("describe lake --domain domain.yaml --epsilon 0.5")
+    assert "# my own words" in (tmp_path / "domain.yaml").read_text()
+    domain = Domain.load("domain.yaml")
+    assert domain.described is not None
+    manifest = json.loads((tmp_path / "runs/lake-describe/manifest.json").read_text())
+    assert domain.described.run == manifest["run"]
+    assert Domain.load("runs/lake-describe/domain.yaml").columns == domain.columns
+    assert f"run {domain.described.run}" in command("plan pipeline.yaml")
+    command("run pipeline.yaml")
+    learned = json.loads((tmp_path / "runs/lake/manifest.json").read_text())
+    assumed = learned["charges"][0]["statement"]["assumptions"]
+    about = [line for line in assumed if "chosen by looking at" in line]
+    assert len(about) == 1
+    assert domain.described.run in about[0]
+    assert "charged epsilon 0." in about[0]
+
+
+def test_block_style_drafts_are_filled_in_place(tmp_path: Path) -> None:
+    from daskrado.table.drafts import filled
+
+    draft = """\
+# head
+label: {column: y, positive: 1, negative: 0}
+columns:
+  age:            # years
+    kind: numeric
+    lower: ...    # least
+    upper: ...
+  ward:
+    kind: categorical
+    values: ...
+  gone:
+    kind: numeric
+    lower: ...
+    upper: ...
+id: visit
+"""
+    facts: dict[str, Any] = {
+        "age": {"lower": 1, "upper": 2.5, "nulls": {"fill": 2}},
+        "ward": {"values": ["a: b", "no", "x, y", "1"]},
+        "gone": "constant",
+    }
+    text = filled(draft, facts, ["found"], "described: {}\n")
+    content = yaml.safe_load(text)
+    assert content["columns"] == {
+        "age": {"kind": "numeric", "lower": 1, "upper": 2.5, "nulls": {"fill": 2}},
+        "ward": {"kind": "categorical", "values": ["a: b", "no", "x, y", "1"]},
+    }
+    assert content["id"] == "visit"
+    assert text.startswith("# found\n# head\n")
+    assert "# years" in text
+    assert "# least" in text
+    assert "# no feature: 'gone', constant" in text
