@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from daskrado.errors import DataError
 from daskrado.lake.crew import is_delayed
 from daskrado.lake.failures import refuse
 from daskrado.lake.mapping import run_here, run_tasks
 from daskrado.lake.scan import Lake
-from daskrado.lake.units import Units, read_columns
+from daskrado.lake.units import Units
 from daskrado.table.arrow_arrays import plain
 from daskrado.table.type_hints import is_text
 
@@ -45,8 +46,11 @@ def value_counts(
 
     Workers count where rows are protected one by one; the rows of units are counted here, as their weights are.
     """
-    items = [(partition, list(columns), units) for partition in lake.partitions]
-    if client is None or lake.in_memory or units is not None or any(map(is_delayed, lake.partitions)):
+    items = [(partition, list(columns)) for partition in lake.partitions]
+    found: list[Any]
+    if units is not None:
+        found = [_counted(partition, list(columns), weights > 0) for partition, weights in units.of_lake(lake)]
+    elif client is None or lake.in_memory or any(map(is_delayed, lake.partitions)):
         found = run_here(_counted, items, progress)
     else:
         where = [str(getattr(part, "path", part.name)) for part in lake.partitions]
@@ -62,13 +66,12 @@ def _merged(total: ValueCounts, more: ValueCounts) -> ValueCounts:
     return total
 
 
-def _counted(partition: Any, columns: list[str], units: Units | None) -> ValueCounts | str:
+def _counted(partition: Any, columns: list[str], kept: NDArray[np.bool_] | None = None) -> ValueCounts | str:
     """The counts of one partition; a problem is returned as text, so that it is not retried."""
     found = ValueCounts()
     try:
-        kept = None if units is None else units.of_partition(partition) > 0
         at = 0
-        for table in read_columns(partition, columns):
+        for table in _tables(partition, columns):
             rows = table.num_rows
             mask = None if kept is None else pa.array(kept[at : at + rows])
             at += rows
@@ -78,6 +81,13 @@ def _counted(partition: Any, columns: list[str], units: Units | None) -> ValueCo
     except DataError as error:
         return str(error)
     return found
+
+
+def _tables(partition: Any, columns: list[str]) -> Iterator[pa.Table]:
+    if is_delayed(partition):  # a piece of a Dask frame
+        yield partition.content.compute()
+    else:
+        yield from (table for _, table in partition.tables(columns))
 
 
 def _count(found: ValueCounts, name: str, data: pa.ChunkedArray) -> None:
