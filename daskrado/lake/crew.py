@@ -26,6 +26,7 @@ from daskrado.lake.sheaf import Sheaf, gather, join
 from daskrado.lake.unit_counts import PlacedWeights, ScratchArray
 from daskrado.lake.units import Keys
 from daskrado.lake.watch import Watch
+from daskrado.lake.worker_logs import keep_text_only
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -49,6 +50,10 @@ class Secret:
 
     def __repr__(self) -> str:
         return "<secret>"
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        keep_text_only()  # before it can be sent on
+        self.__dict__.update(state)
 
 
 @dataclass(frozen=True)
@@ -378,6 +383,7 @@ def _task(
     starts: tuple[int, ...] = (),
     weights: Sequence[ScratchArray] = (),
 ) -> Sheaf:
+    keep_text_only()
     place, first, leaves = where
     plain, keys = _plain(job), Keys() if key is None else key.content
     if starts:
@@ -386,6 +392,7 @@ def _task(
 
 
 def _join(job: Any, group: list[Sheaf]) -> Sheaf:
+    keep_text_only()
     return join(_plain(job), group)
 
 

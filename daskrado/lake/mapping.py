@@ -11,6 +11,7 @@ from daskrado.lake.asking import persist, workers_of
 from daskrado.lake.failures import RETRIES, gathered
 from daskrado.lake.label import job_label
 from daskrado.lake.watch import Watch
+from daskrado.lake.worker_logs import keep_text_only
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -43,6 +44,11 @@ def run_here(
     return found
 
 
+def _done(task: Callable[..., Any], *item: Any) -> Any:
+    keep_text_only()
+    return task(*item)
+
+
 def _once(
     client: Client,
     step: str,
@@ -71,7 +77,7 @@ def _once(
         for number, item in enumerate(items):
             if watch.open >= window:
                 one()
-            watch.follow([client.submit(task, *item, key=f"{prefix}{number}", retries=RETRIES, pure=False)])
+            watch.follow([client.submit(_done, task, *item, key=f"{prefix}{number}", retries=RETRIES, pure=False)])
         while watch.open:
             one()
     return [found[number] for number in range(len(items))]

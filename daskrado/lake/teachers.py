@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from daskrado.errors import DataError
 from daskrado.lake.shards import ASIDE, LabelledRows, Sharding, read_rows
 from daskrado.lake.silence import SILENCE
+from daskrado.lake.worker_logs import keep_text_only
 from daskrado.statistics.rados import mix
 from daskrado.table.domain import Domain
 from daskrado.table.label import Scalar
@@ -96,6 +97,7 @@ def split_rows(
     course: Course, groups: Sequence[range], partition: Any, first: int, content: Any
 ) -> list[LabelledRows | str]:
     """The rows of one partition, one block for each of the groups; a problem is returned as text, not retried."""
+    keep_text_only()
     parts: list[list[LabelledRows]] = [[] for _ in groups]
     low, high = groups[0].start, groups[-1].stop
     try:
@@ -120,6 +122,7 @@ def piece(split: list[LabelledRows | str], at: int) -> LabelledRows | str:
 
 def train_group(course: Course, group: range, pieces: Sequence[LabelledRows | str]) -> Trained:
     """Gather the rows of a group of shards, train one teacher on each, examine each on the next one's rows."""
+    keep_text_only()
     problems = tuple(sorted({piece for piece in pieces if isinstance(piece, str)}))
     if problems:
         return Trained((), 0, 0, problems)
@@ -181,6 +184,7 @@ def _error(teacher: Any, shard: int, x: NDArray[np.float64], y: NDArray[np.int64
 
 def vote(group: range, part: Trained, queries: NDArray[np.float64], classes: int) -> Ballots:
     """How many of a group's teachers vote for each class."""
+    keep_text_only()
     counts = np.zeros((len(queries), classes), dtype=np.int64)
     at = np.arange(len(queries))
     for shard, teacher in zip(group, part.teachers, strict=True):

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from long_lived import SharedCluster, left_behind, until, wait_until_clean
+from long_lived import NO_SPILLING, SharedCluster, left_behind, until, wait_until_clean
 
 import daskrado.jobs.run
-from daskrado.lake.collect import open_passes
+from daskrado.lake.collect import collect, open_passes
 from daskrado.lake.make import make_lake
 from daskrado.lake.row_store import row_bytes
 from daskrado.lake.scan import open_lake
@@ -291,3 +291,37 @@ def test_teachers_take_the_memory_that_the_scheduler_grants(
     rows = 2 * 8 * (domain.width + 3) * lake.rows  # in pieces and joined
     assert rows <= seen[0][1] <= rows + 4
     assert np.array_equal(*found)
+
+
+def test_a_worker_keeps_no_secret_in_its_log(ward: Path) -> None:
+    """Dask logs a transfer that fails with its traceback, and keeps the record for as long as the worker lives."""
+
+    def fail_to_send(dask_worker: Any) -> str:
+        import logging
+
+        from daskrado.lake.crew import Secret
+
+        def send(secret: Any) -> None:
+            raise OSError(f"the other end of {secret} is gone")
+
+        try:
+            send(Secret(b"key"))
+        except OSError:
+            logging.getLogger("distributed.worker").exception("failed during get data of %s", Secret(b"key"))
+        return str(dask_worker.get_logs()[0][1])
+
+    domain = Domain.load(ward / "lake.yaml")
+    cluster = SharedCluster(**NO_SPILLING)
+    try:
+        cluster.worker()
+        with cluster.client() as client:
+            client.run(fail_to_send)
+            assert [found for found in left_behind(client) if found.endswith("object Secret")]  # as it was
+            client.run(lambda dask_worker: dask_worker._deque_handler.clear())
+            collect(MeanOperator(domain.width), open_lake(ward / "lake", domain), domain, Lattice(3.0), client=client)
+            (text,) = client.run(fail_to_send).values()
+            assert "failed during get data of <secret>" in text
+            assert "OSError: the other end of <secret> is gone" in text
+            wait_until_clean(client)
+    finally:
+        cluster.close()
