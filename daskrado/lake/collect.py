@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from daskrado.errors import DataError, UsageError
 from daskrado.lake.asking import workers_of
-from daskrado.lake.crew import Crew, Progress, crew_of, is_delayed, read_run
+from daskrado.lake.crew import Crew, Progress, crew_of, read_run
+from daskrado.lake.dealing import is_delayed
 from daskrado.lake.failures import refuse
 from daskrado.lake.partial import CHUNK_ROWS, FAN_IN, Job, Partial, Share
 from daskrado.lake.row_store import RowStore, disk_room, row_bytes

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from daskrado.errors import ClusterError, DataError
 from daskrado.lake.asking import persist, workers_of
-from daskrado.lake.crew import Progress, is_delayed, without_delayed
+from daskrado.lake.crew import Progress
+from daskrado.lake.dealing import is_delayed, without_delayed
 from daskrado.lake.failures import RETRIES, gathered, give_up, refuse
 from daskrado.lake.label import job_label
 from daskrado.lake.mapping import run_tasks

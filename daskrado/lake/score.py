@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from daskrado.errors import DataError, PublishError, UsageError
-from daskrado.lake.crew import is_delayed, without_delayed
+from daskrado.lake.dealing import is_delayed, without_delayed
 from daskrado.lake.failures import refuse
 from daskrado.lake.files import first_line
 from daskrado.lake.mapping import run_here, run_tasks

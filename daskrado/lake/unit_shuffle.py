@@ -142,7 +142,7 @@ class _Shared:
 
 def _bare(cut: Stretch) -> Stretch:
     """A stretch as a task may hold it: the content of a frame travels beside it."""
-    from daskrado.lake.crew import without_delayed
+    from daskrado.lake.dealing import without_delayed
 
     return Stretch(cut.first, cut.rows, tuple(map(without_delayed, cut.parts)))
 

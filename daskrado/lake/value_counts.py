@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from daskrado.errors import DataError
-from daskrado.lake.crew import is_delayed
+from daskrado.lake.dealing import is_delayed
 from daskrado.lake.failures import refuse
 from daskrado.lake.mapping import run_here, run_tasks
 from daskrado.lake.scan import Lake

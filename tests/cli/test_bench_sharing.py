@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from daskrado.cli.main import cli
-from daskrado.lake import crew
+from daskrado.lake import dealing
 
 pytestmark = [pytest.mark.slow, pytest.mark.cluster]
 
@@ -22,9 +22,9 @@ def figures(*words: str) -> dict[str, Any]:
 
 
 def test_scale() -> None:
-    before = crew.TASK_BYTES
+    before = dealing.TASK_BYTES
     found = figures("scale", "--workers", "8", "--partitions", "200", "--seconds", "0.05", "--passes", "2")
-    assert before == crew.TASK_BYTES
+    assert before == dealing.TASK_BYTES
     assert found["work_seconds_a_worker"] == pytest.approx(200 * 0.05 / 8)
     assert found["collect_seconds"] >= 200 * 0.05 / 8
     assert found["task_seconds_a_worker"] >= 0.99 * 200 * 0.05 / 8  # sleep takes at least what it was asked for

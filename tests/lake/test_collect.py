@@ -21,7 +21,7 @@ import pytest
 from daskrado.cluster import ClusterConfig, connect
 from daskrado.errors import DataError
 from daskrado.lake import collect as collecting
-from daskrado.lake import crew
+from daskrado.lake import crew, dealing
 from daskrado.lake import partial as partials
 from daskrado.lake.collect import Partial, collect
 from daskrado.lake.scan import open_lake
@@ -101,7 +101,7 @@ def test_tasks_that_read_several_small_files_give_the_same_bits(
         return plain(partitions, width, threads)
 
     monkeypatch.setattr(crew, "cut", few)
-    monkeypatch.setattr(crew, "LEAST_TASKS", 1)
+    monkeypatch.setattr(dealing, "LEAST_TASKS", 1)
     assert same(sums(two_workers), here)
     assert seen[:7] == [runs] * 7
     assert seen[7:9] == [[], []]  # all rows are kept: nothing is read again
@@ -147,8 +147,8 @@ def _passes(lake: Any, domain: Domain, client: Any, statistic: Any, memory: int 
 
 def test_a_task_reads_no_more_than_its_share() -> None:
     part = dataclasses.make_dataclass("part", ["rows"])
-    row = crew.TASK_BYTES // 100 // 8  # of one feature: a hundredth of what a task may read
-    shape = lambda sizes, threads: [len(r) for r in crew.cut([part(s * row) for s in sizes], 1, threads)]  # noqa: E731
+    row = dealing.TASK_BYTES // 100 // 8  # of one feature: a hundredth of what a task may read
+    shape = lambda sizes, threads: [len(r) for r in dealing.cut([part(s * row) for s in sizes], 1, threads)]  # noqa: E731
     assert shape([12] * 800, 1) == [8] * 100
     assert shape([1] * 512, 1) == [64] * 8
     assert shape([1] * 511, 1) == [64] * 7 + [63]

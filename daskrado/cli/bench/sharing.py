@@ -25,7 +25,7 @@ from daskrado.cluster.simulated import (
     simulated_cluster,
     task_seconds,
 )
-from daskrado.lake import crew
+from daskrado.lake import dealing
 from daskrado.lake.collect import FAN_IN, collect, open_passes
 from daskrado.lake.scan import Lake, open_lake
 from daskrado.losses.margin import Logistic
@@ -100,7 +100,7 @@ def scale_figures(workers: int, partitions: int, seconds: float, passes: int) ->
     domain = parse(Domain, content, "bench")
     lattice = Lattice(domain.norm_bound)
     with (
-        patch.object(crew, "TASK_BYTES", 0),  # a partition a task, as if each were large
+        patch.object(dealing, "TASK_BYTES", 0),  # a partition a task, as if each were large
         simulated_cluster(workers) as (address, scheduler),
         connect(address) as client,
     ):
