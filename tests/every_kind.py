@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,13 @@ ENGINES: dict[str, dict[str, Any]] = {
         "teachers": {"count": 40, "learner": {"kind": "moments"}},
         "answers": {"mechanism": "sparse_vector", "queries": 30, "refusals": 3},
     },
+    "continual": {
+        "protect": {"relation": "add_remove", "unit": "one patient"},
+        "budget": BOTH,
+        "blocks": {"column": "day"},
+        "continual": {"horizon": 5},
+        "lake": "days",
+    },
 }
 
 # What a contract over all kinds needs beside them: noise on rows, and a description.
@@ -117,19 +125,27 @@ def write_draft(domain: Path) -> None:
 
 
 def make_ward(folder: Path) -> tuple[Path, Path]:
-    """A lake, its domain file, a model and queries beside it."""
+    """A lake, its domain file, a model, queries, and the lake's files by day beside it."""
     domain = make_lake(folder / "lake", rows=2000, features=12, partitions=2, seed=7)
     loaded = Domain.load(domain)
     write_draft(Path(domain))
     weights = np.linspace(-1, 1, loaded.width)
     LinearModel(loaded, weights, PrivacyStatement.none(), "test", {}).save(folder / "model.json")
     make_lake(folder / "queries", rows=30, features=12, partitions=1, seed=9)
+    make_days(folder)
     return folder / "lake", Path(domain)
+
+
+def make_days(folder: Path) -> None:
+    """Beside a lake: its files again, each in the folder of a day."""
+    for day, file in enumerate(sorted((folder / "lake").glob("*.parquet"))):
+        (folder / f"days/day={day}").mkdir(parents=True)
+        shutil.copy(file, folder / f"days/day={day}")
 
 
 def pipeline(name: str, ward: tuple[Path, Path], output: Path) -> dict[str, Any]:
     """The content of a kind's pipeline file, whose addresses are relative to the ward's folder."""
     own = (KINDS | ENGINES | OTHERS)[name]
-    content = {"kind": name, "domain": str(ward[1]), **own, "dataset": "ward", "lake": "lake"}
+    content = {"kind": name, "domain": str(ward[1]), "lake": "lake", **own, "dataset": "ward"}
     content |= {"output": str(output), "ledger": {"first_limit": {"epsilon": 40, "delta": 1e-5}}}
     return content | ({"queries": "queries"} if content["kind"] == "teachers" else {})

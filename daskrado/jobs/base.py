@@ -57,6 +57,7 @@ class Job(Frozen):
     counts_units: ClassVar[bool] = False  # True where all that is released is a sum that units can be bounded in
     weighs_units: ClassVar[bool] = True  # False where a unit is in one part, whatever it owns
     reserves: ClassVar[bool] = True  # False where an engine reserves by itself, through the same account
+    pays_by_block: ClassVar[bool] = True  # False where one charge is for each block, those to come included
     title: ClassVar[str] = "{job.dataset}: {job.name}"  # of the report
     prefix: ClassVar[str] = ""  # of manifest and report; "_" hides them from readers of an output that is all Parquet
 
@@ -295,6 +296,7 @@ def opened(
         remembered=job.can_be_remembered,
         account=account,
     ) as paying:
+        paying.by_block = job.pays_by_block
         run = Run(*payable(job, charges, paying), paying, progress)
         job = run.job
         if not (charges or job.protects or job.protected_elsewhere):
@@ -318,7 +320,7 @@ def perform(job: Job, *, write: bool = True, **how: Unpack[Opening]) -> Result:
     from daskrado.jobs.publish import publish
 
     with opened(job, write=write, **how) as run:
-        result = publish(run, job.work(run), write=write)
+        result = publish(run, run.job.work(run), write=write)  # the blocks that it reads are fixed by now
         if not write:
             run.account.done(run.account.returned)  # nothing that was kept on disk is needed any more
         return result

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from daskrado.jobs.plots import FAINT, PALE, SHOWN, UP, draw
 from daskrado.jobs.section import Section
-from daskrado.ledger.words import Price, percent, run_line
+from daskrado.lake.block_facts import EACH
+from daskrado.ledger.words import PAID_EARLIER, Price, percent, run_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,7 +29,7 @@ def budget_sections(run: Run) -> Iterator[Section]:
     whole = [price for price in prices if not price.balance.block]
     yield Section(
         "Budget",
-        text=run_line(run.asked, prices),
+        text=PAID_EARLIER if run.paid_earlier else run_line(run.asked, prices),
         rows=[
             (str(price.balance.relation), percent(price.share), percent(price.left), f"{price.more:,}")
             for price in whole
@@ -36,7 +37,7 @@ def budget_sections(run: Run) -> Iterator[Section]:
         header=("relation", "this run, share of the budget", "left", "more runs like it") if whole else (),
         plot=budget_bar(whole) if whole else "",
     )
-    if len(whole) < len(prices):
+    if any(price.balance.block not in ("", EACH) for price in prices):
         yield _block_section(run, prices)
     told = [
         (entry.reserved_at[:16].replace("T", " "), entry.who, entry.run[:12], "" if share is None else percent(share))

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from daskrado.errors import BudgetError
+from daskrado.lake.block_facts import EACH
 from daskrado.lake.blocks import shown_blocks
 from daskrado.ledger.account import Account
 from daskrado.ledger.ledger import Ledger
@@ -20,7 +21,7 @@ JobT = TypeVar("JobT", bound="Job")
 
 def with_exact_blocks(job: JobT) -> JobT:
     """The job with its blocks by name: a block that the lake gets meanwhile is not read."""
-    return job if job.blocks is None else _narrowed(job, job.blocks.chosen(job.lake))
+    return job if job.blocks is None else narrowed(job, job.blocks.chosen(job.lake))
 
 
 def payable(job: JobT, charges: tuple[Charge, ...], account: Account) -> tuple[JobT, tuple[Charge, ...]]:
@@ -43,7 +44,7 @@ def payable(job: JobT, charges: tuple[Charge, ...], account: Account) -> tuple[J
 def without(job: JobT, charges: tuple[Charge, ...], left_out: Sequence[str]) -> tuple[JobT, tuple[Charge, ...]]:
     """The job without some blocks, and its charges on all others, which may depend on them."""
     if left_out and job.blocks is not None:
-        job = _narrowed(job, [value for value in job.blocks.values or () if value not in left_out])
+        job = narrowed(job, [value for value in job.blocks.values or () if value not in left_out])
         charges = job.charges()
     return job, on_blocks(job, charges)
 
@@ -63,8 +64,8 @@ def unpayable(job: Job, charges: Sequence[Charge], ledger: Ledger) -> list[str]:
 
 
 def on_blocks(job: Job, charges: Sequence[Charge]) -> tuple[Charge, ...]:
-    """Charges that each block of the job pays in full."""
-    values = () if job.blocks is None else job.blocks.values or ()
+    """Charges that each block of the job pays in full, or each block there will ever be."""
+    values = () if job.blocks is None else job.blocks.values or () if job.pays_by_block else (EACH,)
     return tuple(replace(charge, blocks=values) for charge in charges)
 
 
@@ -84,7 +85,8 @@ def block_line(job: Job, left_out: Sequence[str]) -> str:
     return text + why
 
 
-def _narrowed(job: JobT, values: Sequence[str]) -> JobT:
+def narrowed(job: JobT, values: Sequence[str]) -> JobT:
+    """The job on these blocks alone."""
     assert job.blocks is not None
     copy = job.model_copy(update={"blocks": job.blocks.exactly(values)})
     for name in copy.__dict__.keys() - type(copy).model_fields.keys():  # cached, of other blocks

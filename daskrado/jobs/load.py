@@ -54,6 +54,7 @@ def load_job(source: Job | Mapping[str, Any] | str | Path, changes: Mapping[str,
         )
     content = _changed(dict(content), changes or {})
     kind = content.pop("kind", DEFAULT_KIND)
+    kind = "continual" if kind == DEFAULT_KIND and "continual" in content else kind
     try:
         chosen = job_class(kind) if isinstance(kind, str) and " " not in kind else None
     except KeyError:

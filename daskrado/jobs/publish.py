@@ -15,7 +15,7 @@ from daskrado.jobs.outcome import Outcome, Result, check_claim
 from daskrado.jobs.report import page_of
 from daskrado.lake.steps import begin_step
 from daskrado.ledger.charging import mark_public
-from daskrado.ledger.words import run_line
+from daskrado.ledger.words import PAID_EARLIER, run_line
 from daskrado.models.error_bars import NOISE, SIGNAL, UNSEEN
 from daskrado.models.linear import LinearModel
 from daskrado.table.yaml_file import write_text
@@ -52,7 +52,7 @@ def publish(run: Run, outcome: Outcome, *, write: bool) -> Result:
     notes = (*run.account.notes, *outcome.notes)
     for grant in run.grants.values():
         mark_public(run.account.ledger, grant.dataset, grant.relation, result.run)
-    paid = [run_line(run.asked, prices)] if prices else []
+    paid = [PAID_EARLIER] if run.paid_earlier else [run_line(run.asked, prices)] if prices else []
     lines = [result.statement.sentence(), *outcome.lines, *paid, *notes]
     if outcome.model is not None:
         lines += ["largest weights:", *weight_lines(outcome.model)]

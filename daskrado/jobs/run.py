@@ -46,6 +46,7 @@ class Run:
             raise ValueError(f"kind {job.name} has two charges of one role: {', '.join(c.role for c in charges)}")
         self.charged_elsewhere = False  # True where the charges are debited from other parties' ledgers
         self.grants: dict[str, Grant] = {}
+        self.paid_earlier = False  # True where an earlier run was charged for all that this one draws
         self.progress = progress
         self.clock = Clock(getattr(progress, "stage", None))
         self._stack = contextlib.ExitStack()

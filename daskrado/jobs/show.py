@@ -82,7 +82,7 @@ def _budget_lines(job: Job, charges: tuple[Charge, ...], ledger: Ledger | None) 
     """What the run would take, in the words of a run that did; what would refuse it, in the words of the refusal."""
     try:
         if job.blocks is not None:
-            left_out = [] if ledger is None else unpayable(job, charges, ledger)
+            left_out = [] if ledger is None or not job.pays_by_block else unpayable(job, charges, ledger)
             job, charges = without(job, charges, left_out)
             yield from (f"left out    {block}: its budget does not cover this run" for block in left_out)
         debits = [charge.debit for charge in charges]

@@ -50,7 +50,7 @@ class Budget:
         refused.
         """
         balance, limit = self.balance, self.balance.whose
-        if balance.block and debit.blocks and balance.block not in debit.blocks:
+        if balance.block and not debit.reads(balance.block):
             return None
         event = charged_as(debit.event, debit.whose, limit)
         if event is not None:
@@ -121,7 +121,7 @@ def budgets_of(rows: Rows, dataset: str, blocks: Collection[str] = ()) -> list[B
     budgets = (
         _budget(known, row["budget"], dataset, row["record"], row["digest"])
         for row in found
-        if not blocks or json.loads(row["budget"])[2] in wanted
+        if not blocks or EACH in blocks or json.loads(row["budget"])[2] in wanted
     )
     return sorted(budgets, key=lambda budget: budget.balance.order)
 
@@ -225,14 +225,16 @@ def _renewed(new: Budget, old: Budget | None, debits: Debits) -> Budget:
 def without(rows: Rows, record: Record, budgets: Iterable[Budget]) -> list[Budget]:
     """The budgets that an entry counts against, once it is void.
 
-    What it took is in its own record, unless a limit was set since: then it is what that limit counted.
+    What it took is in its own record, unless a limit was set since: then it is what that limit counted. A block that
+    began since, by the limit for each, began with what the entry took from that.
     """
     facts, changed, debit = record.facts, [], debit_of(rows, record)
     for budget in budgets:
-        if debit.blocks and budget.balance.block not in ("", *debit.blocks):
+        if budget.balance.block and not debit.reads(budget.balance.block):
             continue
         if budget.limit < record.id:
-            told = facts["costs"].get(budget.name)
+            each = budget_name(budget.balance.dataset, budget.balance.whose, EACH)
+            told = facts["costs"].get(budget.name, facts["costs"].get(each) if budget.balance.block else None)
             cost = None if told is None else cost_from_json(told)
         else:
             cost = budget.cost(debit, alone=budget.balance.total == budget.balance.rule.whole)

@@ -37,6 +37,7 @@ class Grants:
         self._ledger = ledger
         self._again = again
         self.reading: Reading | None = None  # what debits are for: version and blocks of the lake
+        self.by_block = True  # False where one debit is for each block, those to come included
         self._grants: dict[str, Grant] = {}
         self._spent: set[int] = set()  # entries that are known to be spent, which is for ever
 
@@ -53,7 +54,9 @@ class Grants:
 
     @property
     def _blocks(self) -> tuple[str, ...]:
-        return () if self.reading is None else tuple(self.reading.blocks)
+        if self.reading is None or not self.reading.blocks:
+            return ()
+        return tuple(self.reading.blocks) if self.by_block else (EACH,)
 
     def reserve(
         self,

@@ -188,6 +188,12 @@ class Ledger(LedgerViews):
         )
         return Grant(entry, name, debit.whose.relation, event, self.path, run, str(record.head))
 
+    def close_blocks(self, dataset: str, reading: Reading, run: str) -> None:
+        """Close blocks that are read under an earlier debit; refuse one that changed since, or has another name."""
+        name = dataset_name(dataset)
+        with self.store.transaction() as rows:
+            close(rows, name, reading, balances.budgets_of(rows, name, [*reading.blocks]), self.who, run)
+
     def spend(self, grant: Grant) -> None:
         """Mark the reservation as spent, once and for ever: call it just before the noise is drawn."""
         with self.store.transaction() as rows:

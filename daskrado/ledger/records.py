@@ -9,6 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from daskrado.lake.block_facts import EACH
 from daskrado.privacy.accountant import Event, decimal_text, event_to_json
 from daskrado.privacy.filter import Cost, Filter
 from daskrado.privacy.groups import Whose, enough
@@ -82,6 +83,7 @@ class Grant:
 class Debit:
     """What is asked of a budget, for whom, in which role of a run. No ``blocks`` means that all of them are read.
 
+    ``EACH`` among them stands for every block that there is or will be, and for no row that is in none.
     ``delta`` is the one that was asked for, which an event need not have: a refusal says what would fit at it.
     """
 
@@ -97,11 +99,15 @@ class Debit:
         """Whose limit a first debit like this sets: that of rows, or of the units that it bounds."""
         return self.whose.relation if self.whose.column is None else replace(self.whose, bound=None, rows=1)
 
+    def reads(self, block: str) -> bool:
+        """Whether it counts in the budget of a block, or of each block."""
+        return not self.blocks or block in self.blocks or EACH in self.blocks
+
     def unpaid(self, charged: Iterable[Balance]) -> list[str]:
         """The blocks that it reads and that no budget in ``charged`` pays for; "" is the whole lake.
 
         A budget of the whole lake pays for each of its blocks. Budgets of blocks do not pay for the whole lake: it
-        may have blocks without one.
+        may have rows in none.
         """
         paid = {balance.block for balance in charged if enough(balance.relation, self.whose.relation)}
         return [] if "" in paid else [block for block in self.blocks or ("",) if block not in paid]

@@ -7,10 +7,13 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
+from daskrado.lake.block_facts import EACH
 from daskrado.ledger.records import Balance, Debit
 from daskrado.privacy.filter import Cost
 from daskrado.privacy.groups import Whose, steps
 from daskrado.privacy.relations import Relation
+
+PAID_EARLIER = "this run: nothing was debited, an earlier one had paid"
 
 
 def percent(share: Fraction) -> str:
@@ -96,8 +99,9 @@ def run_line(what: str, prices: Sequence[Price]) -> str:
     more = min(price.more for price in prices)
     runs = f"{more:,} more run{'' if more == 1 else 's'} like this" if more else "no more run like this"
     blocks = {price.balance.block for price in prices} - {""}
-    of = f"each of {len(blocks)} blocks of " if price.balance.block else ""
-    fullest = f" in block {least.balance.block}" if least.balance.block else ""
+    each = "each block of " if EACH in blocks else f"each of {len(blocks)} blocks of "
+    of = each if price.balance.block else ""
+    fullest = f" in block {least.balance.block}" if least.balance.block not in ("", EACH) else ""
     return (
         f"this run: {what} = {percent(price.share)} of the budget of {of}{budget_name(price.balance)}"
         f"{_under(price, prices)}; {percent(max(least.left, Fraction(0)))} left{fullest}, {runs}"
@@ -127,6 +131,8 @@ def no_limit(dataset: str, whose: Whose, blocks: Sequence[str] = ("",)) -> str:
 
 def _counted_blocks(blocks: Sequence[str]) -> str:
     """``block 2026-11-17``, ``blocks a, b, c and 4 more``."""
+    if EACH in blocks:
+        return "each block"
     shown, more = ", ".join(blocks[:3]), len(blocks) - 3
     return f"block{'s' if len(blocks) > 1 else ''} {shown}" + (f" and {more} more" if more > 0 else "")
 
@@ -155,7 +161,7 @@ def refusal(
     if level:
         kind = "" if cost.draws else "one Gaussian release of "
     would = f": {kind}{amount(fitting, level)} would fit" if fitting > 0 and name != "draws" else ""
-    block = f"block {balance.block} of " if balance.block else ""
+    block = f"{_counted_blocks([balance.block])} of " if balance.block else ""
     plain = balance.relation is Relation.ADD_REMOVE and not (several or balance.whose.column)
     under = "" if plain else f" under {_spoken(balance)}"
     return (

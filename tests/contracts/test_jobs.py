@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 import yaml
 from click.testing import CliRunner
-from every_kind import write_draft
+from every_kind import make_days, write_draft
 from report_pages import check_page
 
 import daskrado
@@ -41,6 +41,13 @@ SECRET = 41.123456789  # a body mass index that one patient has, and nobody else
 PATIENT_ID = "987654321987"
 EXAMPLES: dict[str, dict[str, Any]] = {
     "learn": {"protect": PATIENT, "budget": BOTH},
+    "continual": {
+        "protect": PATIENT,
+        "budget": BOTH,
+        "lake": "days",
+        "blocks": {"column": "day"},
+        "continual": {"horizon": 5},
+    },
     "rados": {"sets": [{"name": "h", "kind": "hadamard", "count": 16, "protect": REPLACED, "budget": BOTH}]},
     "adaboost": {"private": False, "rounds": 3},
     "labels": {"protect": {"unit": "one label"}, "budget": {"epsilon": 1.0}},
@@ -86,6 +93,7 @@ def ward(tmp_path_factory: pytest.TempPathFactory) -> Path:
     weights = np.linspace(-1, 1, domain.width)
     LinearModel(domain, weights, PrivacyStatement.none(), "test", {}).save(folder / "model.json")
     make_lake(folder / "queries", rows=30, features=12, partitions=1, seed=9)
+    make_days(folder)
     return folder
 
 
@@ -161,6 +169,7 @@ def test_a_result_holds_nothing_private(kind: str, ward: Path, tmp_path: Path) -
     frame = pd.read_parquet(ward / "lake")
     frame.loc[frame.index[17], "bmi"] = SECRET
     frame.loc[frame.index[17], "patient_id"] = int(PATIENT_ID)
+    frame["day"] = frame.index % 2
     keys = content(kind, ward, tmp_path / "out") | {"lake": frame}
     keys["domain"] = str(ward / keys["domain"])
     for key in ("models", "queries"):

@@ -20,7 +20,7 @@ from daskrado.ledger.ledger import Ledger, LedgerEntry, State
 from daskrado.registry import kinds
 
 PROTECT_NOBODY = {"adaboost", "learn from rados", "local encode"}  # the last one draws as kind local does
-ENGINE_KINDS = {"teachers", "sparse vector"}  # their engine outlives the run
+ENGINE_KINDS = {"teachers", "sparse vector", "continual"}  # their engine outlives the run
 UNUSED = {"queries"}  # an engine may have draws left that were paid for and not made
 TRUTH = (
     "the charge stays",

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from every_kind import write_draft
+from every_kind import make_days, write_draft
 
 import daskrado
 from daskrado.engines.queries import PrivateQueries, WeightsPlan
@@ -101,6 +101,15 @@ EXAMPLES: dict[str, tuple[str, Keys]] = {
         "learn",
         partial(learned, "replace_one", PURE, {"kind": "objective_perturbation", "regularisation": 0.1}),
     ),
+    "continual": (
+        "continual",
+        lambda rows: {
+            "protect": whose("add_remove", rows),
+            "budget": BOTH,
+            "blocks": {"column": "day"},
+            "continual": {"horizon": 5},
+        },
+    ),
     "describe": ("describe", lambda rows: {"protect": whose("add_remove", rows), "budget": BOTH}),
     "discover": ("discover", lambda rows: {"protect": whose("add_remove", rows), "budget": BOTH}),
     "hadamard": ("rados", lambda rows: one_set(rows, kind="hadamard")),
@@ -175,6 +184,7 @@ def ward(tmp_path_factory: pytest.TempPathFactory) -> Path:
     weights = np.linspace(-1, 1, domain.width)
     LinearModel(domain, weights, PrivacyStatement.none(), "test", {}).save(folder / "model.json")
     make_lake(folder / "queries", rows=10, features=12, partitions=1, seed=9)
+    make_days(folder)
     return folder
 
 
@@ -184,6 +194,7 @@ def job_of(name: str, ward: Path, rows: int, output: Path) -> Job:
     common = {"kind": kind, "dataset": "ward", "lake": lake, "domain": domain, "output": str(output)}
     content = common | {"ledger": {"first_limit": {"epsilon": 50, "delta": 1e-2}}} | keys(rows)
     content |= {"domain": str(ward / "draft.yaml")} if kind == "discover" else {}
+    content |= {"lake": str(ward / "days")} if kind == "continual" else {}
     content |= {"models": [str(ward / "model.json")]} if kind == "margins" else {}
     content |= {"queries": str(ward / "queries")} if kind == "teachers" else {}
     return load_job(content)
@@ -368,6 +379,7 @@ BUGS: dict[str, tuple[Any, str, Callable[[Any], Any], tuple[str, ...]]] = {
         (
             "moments",
             "mean",
+            "continual",
             "describe",
             "discover",
             "hadamard",

@@ -13,6 +13,7 @@ from typing import Any
 
 import dask.dataframe
 import duckdb
+import jsonschema
 import numpy as np
 import pandas as pd
 import polars
@@ -23,6 +24,7 @@ import daskrado
 from daskrado.cli.main import main
 from daskrado.errors import BudgetError, DataError, UsageError
 from daskrado.jobs.load import load_job
+from daskrado.jobs.manifest import manifest_schema
 from daskrado.jobs.show import plan_lines
 from daskrado.lake.growing import compact_lake
 from daskrado.lake.ingest import Layout, ingest
@@ -400,6 +402,7 @@ def test_the_commands_show_each_block(lake: str, ledger: Ledger, tmp_path: Path,
     )
     assert "<svg" in (tmp_path / "out/report.html").read_text().partition("Budget by block")[2]
     manifest = json.loads((tmp_path / "out/manifest.json").read_text())
+    jsonschema.validate(manifest, manifest_schema())
     assert [charge["blocks"] for charge in manifest["charges"]] == [DAYS[3:]]
     assert {price["block"] for price in manifest["budget"]} == {*DAYS[3:]}
     assert manifest["facts"]["blocks"] == result.facts["blocks"]
