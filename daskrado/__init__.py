@@ -14,6 +14,7 @@ __all__ = [
     "compose",
     "encode_local",
     "estimate_local",
+    "evaluate",
     "fit",
     "fit_bags",
     "fit_labels",
@@ -31,6 +32,7 @@ __all__ = [
 if TYPE_CHECKING:
     from daskrado.api import (
         encode_local,
+        evaluate,
         fit,
         fit_bags,
         fit_labels,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -25,6 +25,7 @@ Source = Job | Mapping[str, Any] | str | Path  # a job, its keys, or its file
 
 __all__ = [
     "encode_local",
+    "evaluate",
     "fit",
     "fit_bags",
     "fit_labels",
@@ -138,6 +139,56 @@ def fit(
 
     job = parse(LearnJob, content, "pipeline")
     return perform(job, overwrite=overwrite, progress=progress, write=output is not None)
+
+
+def evaluate(
+    model: Any,
+    lake: Any,
+    *,
+    by: Sequence[str | Mapping[str, Any]] = (),
+    epsilon: float | None = None,
+    delta: float | None = None,
+    against: Sequence[Any] = (),
+    dataset: str | None = None,
+    protect: Mapping[str, Any] | None = None,
+    private: bool = True,
+    bins: int | None = None,
+    output: str | Path | None = None,
+    **how: Unpack[Opening],
+) -> Result:
+    """Measure a published model on a lake: error, ROC, calibration, base rate, by group, with 95 % intervals.
+
+    ``model`` is a model, a result, a model file or the folder of a run; ``against`` are others to compare it with.
+    ``by`` names columns of the domain, or ``{"column": ..., "values": [...]}``. Data set, delta and ``protect`` are
+    those of the model's run where they are left out. ``private=False`` gives exact figures that protect nobody.
+    ``result.value`` has ``error``, ``auc``, ``base_rate``, ``cells`` and ``groups``.
+
+    Sensitivity
+        Of counts in disjoint cells: see :class:`daskrado.statistics.score_cells.ScoreCells`.
+    """
+    from daskrado.jobs.evaluate import EvaluateJob, keys_beside
+
+    known = keys_beside(model)
+    content: dict[str, Any] = {
+        "dataset": dataset or known.get("dataset"),
+        "lake": lake,
+        "model": model,
+        "against": list(against),
+        "by": list(by),
+        "bins": bins,
+        "output": "." if output is None else _path("output", output),
+        "private": private,
+    }
+    if content["dataset"] is None:
+        raise UsageError("dataset: say under which name the ledger knows these rows (no manifest beside the model)")
+    if private:
+        if epsilon is None:
+            raise UsageError("epsilon: an evaluation is charged; say what it may cost, or that it is not private")
+        content["protect"] = {**known["protect"], **(protect or {})}
+        if isinstance(content["protect"]["unit"], Mapping):
+            content["protect"].pop("rows_per_unit", None)
+        content["budget"] = {"epsilon": epsilon, "delta": known["delta"] if delta is None else delta}
+    return perform(parse(EvaluateJob, content, "evaluate"), write=output is not None, **how)
 
 
 def _choice(name: str, value: Any) -> dict[str, Any]:

@@ -28,6 +28,7 @@ COMMANDS = {
     "report": ("runs:report", "Write one page over all runs of a folder."),
     "learn": ("rados:learn", "Learn from a file of rados alone."),
     "audit": ("rados:audit", "Attack a published object, to see what it gives away."),
+    "evaluate": ("evaluate:evaluate", "Measure a published model on a lake, by group, with intervals."),
     "predict": ("jobs:predict", "Score a lake with a published model, into Parquet."),
     "sql": ("jobs:sql", "Print a SELECT that gives a model's margins."),
     "teachers": ("teachers:teachers", "Private answers to public queries from an ensemble of teachers."),

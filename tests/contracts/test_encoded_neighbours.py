@@ -28,7 +28,9 @@ from daskrado.statistics import (
     UniformRados,
 )
 from daskrado.statistics.base import Place
+from daskrado.statistics.score_cells import Score, ScoreCells
 from daskrado.statistics.second_moments import SecondMoments
+from daskrado.statistics.universe import Universe
 from daskrado.table.domain import Domain
 from daskrado.table.encoding import encode_table
 from daskrado.table.lattice import Lattice
@@ -70,8 +72,16 @@ FLAG = DOMAIN.feature_names.index("flag")
 BY_POSITION: list[Statistic] = [FixedSupportRados(WIDTH, 8, 2)]  # no sensitivity where positions shift
 FLIPPED: list[Statistic] = [NoisyColumnRados(WIDTH, 8, (FLAG,), 1 / DOMAIN.norm_bound)]
 FLIPPED += [NoisyColumnRados(WIDTH, 8, (FLAG,), 1 / DOMAIN.norm_bound, balanced=False)]
+WEIGHTS = np.linspace(-1, 1, WIDTH)
+SCORED = [Score.of(WEIGHTS, LATTICE, 3.0, np.linspace(-1, 1, 9)), Score.of(-WEIGHTS, LATTICE, 3.0, np.zeros(1))]
+GROUPED = tuple(Universe.of(DOMAIN, [name]).axes[0] for name in ("visits", "ward", "smoker"))
+WHOLE: list[Statistic] = [
+    ScoreCells(WIDTH, tuple(SCORED), LATTICE.bits, GROUPED),
+    ScoreCells(WIDTH, (SCORED[0],), LATTICE.bits, labels=False),
+]
 CASES = [(statistic, relation) for statistic in STATISTICS for relation in Relation]
 CASES += [(statistic, relation) for statistic in BY_POSITION for relation in Relation if relation.rows_public]
+CASES += [(statistic, relation) for statistic in WHOLE for relation in (Relation.ADD_REMOVE, Relation.REPLACE_ONE)]
 CASES += [(statistic, Relation.FEATURE_FLIP) for statistic in FLIPPED]
 
 

@@ -60,6 +60,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "margins": {"protect": PATIENT, "budget": BOTH, "models": ["model.json"], "bins": 20},
     "describe": {"protect": PATIENT, "budget": BOTH},
     "discover": {"protect": PATIENT, "budget": BOTH, "domain": "draft.yaml"},
+    "evaluate": {"protect": PATIENT, "budget": BOTH, "model": "model.json", "by": ["sex"]},
     "local": {
         "protect": {"relation": "label_flip", "unit": "one label"},
         "budget": {"epsilon": 1.0},
@@ -172,8 +173,8 @@ def test_a_result_holds_nothing_private(kind: str, ward: Path, tmp_path: Path) -
     frame["day"] = frame.index % 2
     keys = content(kind, ward, tmp_path / "out") | {"lake": frame}
     keys["domain"] = str(ward / keys["domain"])
-    for key in ("models", "queries"):
-        if kind in ("margins", "teachers") and key in keys:
+    for key in ("models", "queries", "model"):
+        if kind in ("margins", "teachers", "evaluate") and key in keys:
             keys[key] = [str(ward / name) for name in keys[key]] if key == "models" else str(ward / keys[key])
     result = daskrado.run(keys)
     assert isinstance(result, Result)

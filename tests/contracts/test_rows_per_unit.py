@@ -145,6 +145,10 @@ EXAMPLES: dict[str, tuple[str, Keys]] = {
         "margins",
         lambda rows: {"protect": whose("add_remove", rows), "budget": BOTH, "models": ["model.json"], "bins": 20},
     ),
+    "evaluate": (
+        "evaluate",
+        lambda rows: {"protect": whose("add_remove", rows), "budget": BOTH, "model": "model.json", "by": ["sex"]},
+    ),
     "queries": (
         "queries",
         lambda rows: {
@@ -196,6 +200,7 @@ def job_of(name: str, ward: Path, rows: int, output: Path) -> Job:
     content |= {"domain": str(ward / "draft.yaml")} if kind == "discover" else {}
     content |= {"lake": str(ward / "days")} if kind == "continual" else {}
     content |= {"models": [str(ward / "model.json")]} if kind == "margins" else {}
+    content |= {"model": str(ward / "model.json")} if kind == "evaluate" else {}
     content |= {"queries": str(ward / "queries")} if kind == "teachers" else {}
     return load_job(content)
 
@@ -388,6 +393,7 @@ BUGS: dict[str, tuple[Any, str, Callable[[Any], Any], tuple[str, ...]]] = {
             "gaussian labels",
             "bags",
             "margins",
+            "evaluate",
         ),
     ),
     "unknown values": (DiscoverJob, "values_of", values_of_one, ("discover",)),

@@ -18,6 +18,7 @@ from daskrado.losses.margin import Huber
 from daskrado.privacy.relations import Relation
 from daskrado.statistics import (
     BalancedRados,
+    Groups,
     HadamardRados,
     Histogram,
     MarginHistogram,
@@ -31,6 +32,7 @@ from daskrado.statistics import (
 )
 from daskrado.statistics.boosting import MistakeCounts
 from daskrado.statistics.column_cells import ColumnCells
+from daskrado.statistics.score_cells import Score, ScoreCells
 from daskrado.statistics.second_moments import SecondMoments
 from daskrado.statistics.slopes import SlopeSum
 from daskrado.statistics.universe import Axis, Universe
@@ -64,6 +66,15 @@ EXAMPLES: list[Statistic] = [
     ColumnCells(WIDTH, (CELLS, replace(CELLS, name="b", places=(1, 0, 0))), whole=False),
     Histogram(WIDTH, UNIVERSE),
     Histogram(WIDTH, Universe(UNIVERSE.axes[:2])),
+    ScoreCells(WIDTH, (Score((2**24, -(2**25), 3, 0), (-(2**36), 0, 2**35)),), LATTICE.bits),
+    ScoreCells(WIDTH, (Score((2**24, 5, 3, 0), tuple(range(-(2**37), 2**37, 2**33))),), LATTICE.bits, labels=False),
+    ScoreCells(
+        WIDTH,
+        (Score((2**24, -(2**25), 3, 0), (0,)), Score((0, 2**26, 0, 1), (-(2**36), 2**36))),
+        LATTICE.bits,
+        axes=(UNIVERSE.axes[0], UNIVERSE.axes[1]),
+        outside=Groups("region", ("north", "south"), optional=True),
+    ),
     MarginHistogram(WIDTH, ((2**26, 0, 0, 0), (2**24, 2**25, -(2**23), 1)), LATTICE.bits, bins=40),
 ]
 cases = pytest.mark.parametrize("statistic", EXAMPLES, ids=repr)

@@ -123,6 +123,8 @@ KINDS: dict[str, tuple[dict[str, Any], Values]] = {
     ),
     "margins": ({"kind": "margins", **protecting("replace_one"), "bins": 20}, released),
     "margins of labels": ({"kind": "margins", **protecting("label_flip", bound=2), "bins": 20}, released),
+    "evaluate": ({"kind": "evaluate", **protecting("add_remove"), "by": ["ward"]}, released),
+    "evaluate, replaced": ({"kind": "evaluate", **protecting("replace_one", bound=2), "bins": 6}, released),
     "queries": ({**protecting("add_remove"), **QUERIES}, answers),
     "queries, fixed units": ({**protecting("replace_one", bound=2), **QUERIES}, answers),
     "labels": ({"kind": "labels", "protect": {"unit": UNIT}, "budget": PURE}, weights),
@@ -269,6 +271,7 @@ def run(name: str, lakes: Path, parts: int | str, tmp_path: Path) -> Any:
     keys, _ = KINDS[name]
     models = {"models": [str(lakes / "model.json")]} if keys["kind"] == "margins" else {}
     queries = {"queries": str(lakes / "queries.parquet")} if keys["kind"] == "teachers" else {}
+    models |= {"model": str(lakes / "model.json")} if keys["kind"] == "evaluate" else {}
     limit = {"ledger": {"first_limit": {"epsilon": 50, "delta": 1e-2}}}
     common = {"dataset": "visits", "lake": str(lakes / str(parts)), "domain": DOMAIN, "output": str(tmp_path / "out")}
     seeded_noise.reseed()

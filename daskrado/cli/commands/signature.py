@@ -112,10 +112,14 @@ def _option(parameter: Parameter, hint: Any, beside: list[Any]) -> list[click.Pa
 
 def _click_type(hint: Any) -> Any:
     """Of ``X | None`` and of a tuple the type of one value."""
-    if get_origin(hint) is Literal:
-        return click.Choice(get_args(hint))
-    inner = next((part for part in get_args(hint) if part not in (NoneType, ...)), hint)
+    inner = hint if get_origin(hint) is Literal else _inner(hint)
+    if get_origin(inner) is Literal:
+        return click.Choice(get_args(inner))
     return click.Path(path_type=Path) if inner is Path else inner
+
+
+def _inner(hint: Any) -> Any:
+    return next((part for part in get_args(hint) if part not in (NoneType, ...)), hint)
 
 
 def _on_cluster(

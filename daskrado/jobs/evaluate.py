@@ -1,0 +1,157 @@
+"""kind: evaluate. Error, ROC, calibration and base rate of a published model on a lake, by group, with intervals."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from daskrado.errors import UsageError, about_the_key
+from daskrado.jobs.base import Address, Charge, Line, Outcome, PrivateJob, Run
+from daskrado.jobs.evaluation_report import Measured
+from daskrado.jobs.measure import ROLE, EvaluationKeys, Measurement, measurement
+from daskrado.ledger.account import Account
+from daskrado.models.linear import LinearModel
+from daskrado.privacy.statement import PrivacyStatement
+from daskrado.table.yaml_file import write_text
+
+
+class EvaluateJob(EvaluationKeys, PrivateJob):
+    """``model`` is a published model file; ``against`` are others of the same domain to compare it with.
+
+    The domain is the model's own, unless it is given. In Python ``model`` may be a model itself.
+    """
+
+    name: ClassVar[str] = "evaluate"
+    addresses: ClassVar[tuple[Address, ...]] = (("model",), ("against",))
+    counts_units: ClassVar[bool] = True
+    title: ClassVar[str] = "{job.dataset}: how good a model is"
+
+    model: Any = Field(repr=False)
+    against: tuple[Any, ...] = Field(default=(), max_length=10, repr=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _domain_of_model(cls, content: Any) -> Any:
+        if not isinstance(content, dict) or "model" not in content:
+            return content
+        others = content.get("against", ())
+        others = others if isinstance(others, list | tuple) else (others,)
+        content = {**content, "against": tuple(map(_plain, others)), "model": _plain(content["model"])}
+        if "domain" in content:
+            return content
+        with about_the_key("model: "):
+            return {**content, "domain": loaded(content["model"]).domain}
+
+    @model_validator(mode="after")
+    def _check_models(self) -> EvaluateJob:
+        with about_the_key():
+            self.models  # noqa: B018 - refuses files that are no models of this domain
+        self.measurement  # noqa: B018 - refuses groups and relations
+        return self
+
+    @cached_property
+    def models(self) -> dict[str, LinearModel]:
+        """The model and those that it is compared with, read once, all for this job's domain."""
+        found: dict[str, LinearModel] = {}
+        for number, one in enumerate((self.model, *self.against)):
+            model, name = loaded(one), one if isinstance(one, str) else f"model {number + 1}"
+            if model.domain.feature_names != self.domain.feature_names or model.domain.label != self.domain.label:
+                key = "against" if number else "model"
+                raise UsageError(f"{key}: {name} was learned for another domain than the pipeline's")
+            if name in found and number > 1:
+                raise UsageError(f"against: {name} is listed twice")
+            found[name if number else "model"] = model
+        return found
+
+    @cached_property
+    def measurement(self) -> Measurement:
+        """What is counted, and at what price."""
+        private = self.asked if self.private else None
+        assumed = self.assumptions if self.private else ()
+        keys = EvaluationKeys(by=self.by, bins=self.bins)
+        return measurement(self.domain, keys, private, assumed, len(self.models))
+
+    def charges(self) -> tuple[Charge, ...]:
+        return self.measurement.charges()
+
+    @property
+    def can_be_remembered(self) -> bool:
+        return all(isinstance(one, str) for one in (self.model, *self.against))
+
+    def inputs(self) -> dict[str, str]:
+        return {"the models": digest(*self.models.values())}
+
+    def needs_rows(self, account: Account) -> bool:
+        return not account.has(f"{ROLE}#00002")
+
+    def plan(self) -> Iterator[Line]:
+        yield from self.measurement.plan()
+
+    def work(self, run: Run) -> Outcome:
+        """Place score bins, count in them, compute everything from the counts."""
+        models = self.models
+        found, released = self.measurement.measure(run, list(models.values()), run.collect)
+        names = dict(zip(models, found, strict=True))
+        measured = Measured(names, self.domain.label.pair)
+        statement = run.charges[ROLE].statement if run.charges else PrivacyStatement.none()
+        facts = {"noise_std": released.noise_std, "model_sha256": digest(models["model"]), **measured.facts()}
+
+        def save(path: Path) -> None:
+            write_text(path, json.dumps(measured.to_json(), allow_nan=False) + "\n")
+
+        return Outcome(
+            measured,
+            statement,
+            release=released,
+            facts=facts,
+            lines=list(measured.lines()),
+            made=list(self.measurement.plan()),
+            sections=measured.sections,
+            files={"evaluation.json": save},
+        )
+
+
+def _plain(model: Any) -> Any:
+    """A path as text; a result as its model."""
+    return str(model) if isinstance(model, Path) else getattr(model, "model", model)
+
+
+def loaded(model: Any) -> LinearModel:
+    """A model from its file, or as it is."""
+    if isinstance(model, LinearModel):
+        return model
+    if not isinstance(model, str):
+        raise UsageError(f"must be the path of a model file, or a model, got {type(model).__name__}")
+    path = Path(model)
+    return LinearModel.load(path / "model.json" if path.is_dir() else path)
+
+
+def digest(*models: LinearModel) -> str:
+    """Of what models predict by."""
+    return hashlib.sha256(b"".join(np.ascontiguousarray(model.weights).tobytes() for model in models)).hexdigest()
+
+
+def keys_beside(model: Any) -> dict[str, Any]:
+    """Data set, protection and delta of the run that published a model, as its manifest and its statement say."""
+    model = _plain(model)
+    stated = loaded(model).statement
+    found: dict[str, Any] = {"protect": {"relation": "add_remove", "unit": "one row"}, "delta": stated.delta or 0.0}
+    if stated.private and stated.relation is not None:
+        unit = {"column": stated.column, "name": stated.unit, "bound": stated.rows_per_unit}
+        rows = {"rows_per_unit": stated.rows_per_unit}
+        own = {"unit": stated.unit} | rows if stated.column is None else {"unit": unit}
+        found["protect"] = {"relation": str(stated.relation), **own}
+    if isinstance(model, str):
+        folder = Path(model) if Path(model).is_dir() else Path(model).parent
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+            found["dataset"] = manifest["dataset"] if isinstance(manifest, dict) else None
+    return {key: value for key, value in found.items() if value is not None}

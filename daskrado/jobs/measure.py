@@ -1,0 +1,242 @@
+"""How models are measured on private rows: two releases, one to place score bins, one to count in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, field_validator, model_validator
+
+from daskrado.errors import UsageError, about_the_key
+from daskrado.jobs.base import Charge, Line, Run, calibrated
+from daskrado.models.evaluation import Evaluation, equal_bins
+from daskrado.models.linear import LinearModel
+from daskrado.privacy.accountant import Event, gaussian_epsilon, gaussian_mu
+from daskrado.privacy.events import MIN_EPSILON, each
+from daskrado.privacy.protect import Budget, Private
+from daskrado.privacy.relations import Relation
+from daskrado.privacy.release import Release, release, release_without_privacy
+from daskrado.statistics.base import Groups, Statistic, Summary
+from daskrado.statistics.score_cells import Score, ScoreCells, reach_of
+from daskrado.statistics.universe import Axis, Universe
+from daskrado.table.domain import Domain
+from daskrado.table.label import Scalar
+from daskrado.table.lattice import Lattice
+from daskrado.table.yaml_file import Frozen
+
+ROLE = "evaluation"
+STEPS = ("place score bins", "count in score bins")  # both under one grant
+PLACING = 0.2  # of the budget (of mu^2, or of a pure epsilon) that finds where scores lie
+BITS = 20
+_ROUNDED = 2.5e-6  # of epsilon: what two draws of discrete noise may cost above two of normal noise
+_BINS = {True: 20, False: 500}  # with and without noise: more bins would only add it
+_GRID = {True: 1 << 10, False: 1 << 14}
+Gather = Callable[[Statistic, Lattice], Summary]
+
+
+class Outside(Frozen):
+    """A group column that is no feature of the domain, with the values that are told apart; all others are one."""
+
+    column: str = Field(min_length=1)
+    values: tuple[Scalar, ...] = Field(min_length=1, max_length=1000)
+
+
+class EvaluationKeys(Frozen):
+    """``by`` names group columns: declared columns of the domain, and at most one other with its values."""
+
+    by: tuple[str | Outside, ...] = Field(default=(), max_length=20)
+    bins: int | None = Field(default=None, ge=2, le=500, description="of scores; 20 with noise")
+
+    @field_validator("by", mode="before")
+    @classmethod
+    def _one_or_more(cls, value: object) -> object:
+        return (value,) if isinstance(value, str | dict) else value
+
+    @model_validator(mode="after")
+    def _check_by(self) -> EvaluationKeys:
+        names = [one if isinstance(one, str) else one.column for one in self.by]
+        if len(set(names)) < len(names):
+            raise ValueError(f"by names a column twice: {', '.join(names)}")
+        if sum(isinstance(one, Outside) for one in self.by) > 1:
+            raise ValueError("by: at most one column may lie outside the domain")
+        return self
+
+
+def halves(budget: Budget, first: float) -> tuple[Budget, Budget]:
+    """A budget in two parts for two releases, the first with a share of it: of mu^2 under a delta, else of epsilon.
+
+    Two Gaussian releases of mu_1 and mu_2 are one of sqrt(mu_1^2 + mu_2^2), whichever follows from the other.
+
+    Reference
+        Dong, Roth and Su (2022), corollary 3.3; basic composition.
+    """
+    shares = first, 1 - first
+    if budget.delta and budget.epsilon > 1000 * _ROUNDED:
+        mu = gaussian_mu(budget.epsilon - _ROUNDED, budget.delta)
+        parts = [gaussian_epsilon(mu * share**0.5, budget.delta) for share in shares]
+        if min(parts) > MIN_EPSILON:
+            one, two = (Budget(epsilon=float(part), delta=budget.delta) for part in parts)
+            return one, two
+    one, two = (Budget(epsilon=budget.epsilon * share, delta=budget.delta * share) for share in shares)
+    return one, two
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The public plan of an evaluation of ``models`` models: what it counts, costs and releases."""
+
+    domain: Domain
+    keys: EvaluationKeys
+    private: Private | None
+    assumptions: tuple[str, ...] = ()
+    models: int = 1
+
+    def __post_init__(self) -> None:
+        relations = (Relation.ADD_REMOVE, Relation.REPLACE_ONE)
+        if self.private is not None and self.private.protect.relation not in relations:
+            raise UsageError(
+                f"an evaluation protects whole rows: add_remove or replace_one, not {self.private.protect.relation}"
+            )
+        self.axes  # noqa: B018 - refuses columns that cannot group rows
+
+    @property
+    def lattice(self) -> Lattice:
+        """The grid of the rows."""
+        return Lattice(self.domain.norm_bound, BITS)
+
+    @property
+    def bins(self) -> int:
+        """Score bins."""
+        return self.keys.bins or _BINS[self.private is not None]
+
+    @cached_property
+    def axes(self) -> tuple[Axis, ...]:
+        """The group columns that are features."""
+        found: list[Axis] = []
+        for name in (one for one in self.keys.by if isinstance(one, str)):
+            if name == self.domain.label.column:
+                raise UsageError(f"by: {name!r} is the label, which every figure is about already")
+            if name not in self.domain.columns:
+                raise UsageError(
+                    f"by: {name!r} is no column of the domain; for another column of the lake say which values to "
+                    f"tell apart: {{column: {name}, values: [...]}}"
+                )
+            try:
+                found += Universe.of(self.domain, [name]).axes
+            except UsageError as error:
+                raise UsageError(str(error).replace("universe:", "by:")) from error
+        return tuple(found)
+
+    @property
+    def outside(self) -> Groups | None:
+        """The group column that is no feature."""
+        found = [one for one in self.keys.by if isinstance(one, Outside)]
+        return Groups(found[0].column, found[0].values, optional=True) if found else None
+
+    @property
+    def columns(self) -> dict[str, tuple[str, ...]]:
+        """The groups by column, in the order in which they are counted."""
+        found = {axis.name: axis.values for axis in self.axes}
+        if self.outside is not None:
+            found[self.outside.column] = (*map(str, self.outside.values), "all others")
+        return found
+
+    def _placing(self, weights: Sequence[NDArray[np.float64]], reaches: Sequence[float]) -> ScoreCells:
+        """Counts on a fine grid, by which score bins are placed."""
+        grid = _GRID[self.private is not None]
+        scores = [
+            Score.of(one, self.lattice, reach, np.linspace(-reach, reach, grid + 1)[1:-1])
+            for one, reach in zip(weights, reaches, strict=True)
+        ]
+        return ScoreCells(self.domain.width, tuple(scores), BITS, labels=False)
+
+    def _counting(self, scores: Sequence[Score]) -> ScoreCells:
+        return ScoreCells(self.domain.width, tuple(scores), BITS, self.axes, self.outside)
+
+    def _shape(self) -> tuple[ScoreCells, ScoreCells]:
+        """Both statistics, of models whose weights are 0: weights change neither noise nor cost."""
+        zero = [np.zeros(self.domain.width)] * self.models
+        edges = np.linspace(-1, 1, self.bins + 1)[1:-1]
+        placing = self._placing(zero, [1.0] * self.models)
+        return placing, self._counting([Score.of(one, self.lattice, 1.0, edges) for one in zero])
+
+    def _parts(self) -> tuple[Private, Private]:
+        assert self.private is not None
+        one, two = halves(self.private.budget, PLACING)
+        return Private(self.private.protect, one), Private(self.private.protect, two)
+
+    def charges(self) -> tuple[Charge, ...]:
+        """One, for placing score bins and for counting in them."""
+        if self.private is None:
+            return ()
+        pairs = zip(self._parts(), self._shape(), strict=True)
+        chosen = [calibrated(part, shape, self.lattice) for part, shape in pairs]
+        assumed, room = (*self.assumptions, *chosen[0].assumptions), sum(16 * one.size for one in self._shape())
+        events = [one.event for one in chosen]
+        return (Charge.of(ROLE, events, self.private, chosen[0].name, chosen[0].theorem, assumed, room=room),)
+
+    def plan(self) -> Iterator[Line]:
+        """What is counted, and the noise on it."""
+        by = "".join(f", by {name}" for name in self.columns)
+        yield "counts", f"units by label in {self.bins} score bins that hold about equally many{by}"
+        if self.private is not None:
+            chosen = calibrated(self._parts()[1], self._shape()[1], self.lattice)
+            yield "noise", f"standard deviation {chosen.noise_std()['cells']:.4g} rows on each count"
+
+    def measure(self, run: Run, models: Sequence[LinearModel], gather: Gather) -> tuple[list[Evaluation], Release]:
+        """Place the bins, count, add noise to each once; an evaluation of each model, and what was released."""
+        weights = [model.weights for model in models]
+        reaches = [reach_of(self.domain, one) for one in weights]
+        placed = self._released(run, 0, self._placing(weights, reaches), gather)
+        grid = _GRID[self.private is not None]
+        edges = []
+        for counts, reach in zip(placed.values.values(), reaches, strict=True):
+            edges.append(np.linspace(-reach, reach, grid + 1)[equal_bins(counts[0, 0], self.bins)])
+        scores = [
+            Score.of(one, self.lattice, reach, edge) for one, reach, edge in zip(weights, reaches, edges, strict=True)
+        ]
+        counted = self._released(run, 1, self._counting(scores), gather)
+        units = 1 if self.private is None else self.private.protect.rows_per_unit
+        found = [
+            Evaluation.of(counts, edge, std, self.columns, units)
+            for counts, edge, std in zip(counted.values.values(), edges, counted.noise_std.values(), strict=True)
+        ]
+        return found, counted
+
+    def _released(self, run: Run, step: int, statistic: ScoreCells, gather: Gather) -> Release:
+        def gathered() -> Summary:
+            with run.clock(STEPS[step]):
+                return gather(statistic, self.lattice)
+
+        if self.private is None:
+            return release_without_privacy(gathered())
+        chosen = calibrated(self._parts()[step], statistic, self.lattice)
+        grant, statement = run.grants[ROLE], run.charges[ROLE].statement
+        if chosen.event not in {event for event, _ in each(grant.event)}:
+            raise ValueError(f"{chosen.event} is no part of what was granted: {grant.event}")
+
+        def perturb(summary: Summary) -> dict[str, NDArray[Any]]:
+            part = _Part(chosen.event, grant.relation)
+            return {**release(summary, chosen, part, lambda: None, statement).values}  # counted by the account
+
+        values = run.account.draw(ROLE, grant, gathered, perturb, number=step + 1)
+        return Release(statistic, self.lattice, dict(values), chosen.noise_std(), statement)
+
+
+class _Part(NamedTuple):
+    """One of the events that a grant pays for."""
+
+    event: Event
+    relation: Relation
+
+
+def measurement(
+    domain: Domain, keys: EvaluationKeys, private: Private | None, assumptions: tuple[str, ...] = (), models: int = 1
+) -> Measurement:
+    """A plan inside a validator: what is wrong with it is said of the job's key."""
+    with about_the_key():
+        return Measurement(domain, keys, private, assumptions, models)
