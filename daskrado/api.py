@@ -160,7 +160,8 @@ def evaluate(
 
     ``model`` is a model, a result, a model file or the folder of a run; ``against`` are others to compare it with.
     ``by`` names columns of the domain, or ``{"column": ..., "values": [...]}``. Data set, delta and ``protect`` are
-    those of the model's run where they are left out. ``private=False`` gives exact figures that protect nobody.
+    those of the model's run where they are left out; rows that it held out, if any, are those that are read.
+    ``private=False`` gives exact figures that protect nobody.
     ``result.value`` has ``error``, ``auc``, ``base_rate``, ``cells`` and ``groups``.
 
     Sensitivity
@@ -176,6 +177,7 @@ def evaluate(
         "against": list(against),
         "by": list(by),
         "bins": bins,
+        "holdout": known.get("holdout") if dataset in (None, known.get("dataset")) else None,
         "output": "." if output is None else _path("output", output),
         "private": private,
     }

@@ -57,6 +57,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "margins": {"protect": PATIENT, "budget": BOTH, "models": ["model.json"], "bins": 20},
     "describe": {"protect": PATIENT, "budget": BOTH},
     "discover": {"protect": PATIENT, "budget": BOTH, "domain": "draft.yaml"},
+    "holdout": {"kind": "learn", "protect": PATIENT, "budget": BOTH, "holdout": 0.3},
     "evaluate": {"protect": PATIENT, "budget": BOTH, "model": "model.json", "by": ["sex"]},
     "local": {"protect": LABEL, "budget": {"epsilon": 1.0}, "reports": {"kind": "labels", "epsilon": 1.0}},
 }

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,9 +14,12 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from daskrado.errors import UsageError, about_the_key
+from daskrado.jobs import holdout as held
 from daskrado.jobs.base import Address, Charge, Line, Outcome, PrivateJob, Run
 from daskrado.jobs.evaluation_report import Measured
 from daskrado.jobs.measure import ROLE, EvaluationKeys, Measurement, measurement
+from daskrado.lake.holdout import HELD_OUT, check_column
+from daskrado.lake.scan import Lake
 from daskrado.ledger.account import Account
 from daskrado.models.linear import LinearModel
 from daskrado.privacy.statement import PrivacyStatement
@@ -35,6 +38,7 @@ class EvaluateJob(EvaluationKeys, PrivateJob):
     title: ClassVar[str] = "{job.dataset}: how good a model is"
 
     model: Any = Field(repr=False)
+    holdout: float | None = Field(default=None, ge=0.01, le=0.9, description="the share that training held out")
     against: tuple[Any, ...] = Field(default=(), max_length=10, repr=False)
 
     @model_validator(mode="before")
@@ -55,6 +59,7 @@ class EvaluateJob(EvaluationKeys, PrivateJob):
         with about_the_key():
             self.models  # noqa: B018 - refuses files that are no models of this domain
         self.measurement  # noqa: B018 - refuses groups and relations
+        held.check_ids(self)
         return self
 
     @cached_property
@@ -80,7 +85,14 @@ class EvaluateJob(EvaluationKeys, PrivateJob):
         return measurement(self.domain, keys, private, assumed, len(self.models))
 
     def charges(self) -> tuple[Charge, ...]:
-        return self.measurement.charges()
+        return held.of_parts(self, self.measurement.charges())
+
+    def scan(self) -> Lake:
+        """The lake; with a hold-out its ids must be usable."""
+        lake = super().scan()
+        if self.holdout is not None:
+            check_column(lake, str(held.column_of(self)))
+        return lake
 
     @property
     def can_be_remembered(self) -> bool:
@@ -98,7 +110,8 @@ class EvaluateJob(EvaluationKeys, PrivateJob):
     def work(self, run: Run) -> Outcome:
         """Place score bins, count in them, compute everything from the counts."""
         models = self.models
-        found, released = self.measurement.measure(run, list(models.values()), run.collect)
+        gather = partial(run.collect, part=held.part_of(self, HELD_OUT))
+        found, released = self.measurement.measure(run, list(models.values()), gather)
         names = dict(zip(models, found, strict=True))
         measured = Measured(names, self.domain.label.pair)
         statement = run.charges[ROLE].statement if run.charges else PrivacyStatement.none()
@@ -140,7 +153,7 @@ def digest(*models: LinearModel) -> str:
 
 
 def keys_beside(model: Any) -> dict[str, Any]:
-    """Data set, protection and delta of the run that published a model, as its manifest and its statement say."""
+    """Data set, hold-out, protection and delta of the run that published a model, as its files say."""
     model = _plain(model)
     stated = loaded(model).statement
     found: dict[str, Any] = {"protect": {"relation": "add_remove", "unit": "one row"}, "delta": stated.delta or 0.0}
@@ -151,7 +164,7 @@ def keys_beside(model: Any) -> dict[str, Any]:
         found["protect"] = {"relation": str(stated.relation), **own}
     if isinstance(model, str):
         folder = Path(model) if Path(model).is_dir() else Path(model).parent
-        with contextlib.suppress(OSError, ValueError, KeyError):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-            found["dataset"] = manifest["dataset"] if isinstance(manifest, dict) else None
+            found["dataset"], found["holdout"] = manifest["dataset"], manifest["job"].get("holdout")
     return {key: value for key, value in found.items() if value is not None}

@@ -11,8 +11,11 @@ import numpy as np
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from daskrado.errors import about_the_key
+from daskrado.jobs import holdout as held
 from daskrado.jobs.base import Address, Charge, Line, Outcome, PrivateJob, Run, calibrated
+from daskrado.jobs.measure import ROLE as EVALUATION
 from daskrado.jobs.report import Section, bars
+from daskrado.lake.holdout import TRAINING, check_column
 from daskrado.lake.scan import Lake, open_lake
 from daskrado.lake.seeds import SignatureKey
 from daskrado.lake.shards import check_places, check_signatures
@@ -24,7 +27,6 @@ from daskrado.privacy.mechanisms import OneShot, default_mechanism, mechanism_ki
 from daskrado.privacy.perturbation import PublicFacts
 from daskrado.privacy.relations import Relation
 from daskrado.privacy.release import Release, release_without_privacy
-from daskrado.privacy.statement import PrivacyStatement
 from daskrado.registry import one_of
 from daskrado.statistics.base import Headline, Statistic, Summary
 from daskrado.statistics.bounded import bounded
@@ -56,6 +58,8 @@ class LearnJob(PrivateJob):
     rows: int | None = Field(
         default=None, ge=1, le=10**15, description="public number of rows; a guess under add_remove"
     )
+    holdout: float | None = Field(default=None, ge=0.01, le=0.9, description="share of the ids to evaluate on")
+    evaluate: held.Evaluating | None = None
     mechanism: str | None = None
     lattice_bits: int | None = Field(default=None, ge=4, le=26)
 
@@ -85,6 +89,7 @@ class LearnJob(PrivateJob):
         else:
             self._check_statistic(cast(ReleaseLearner, self.learner))
         self._check_noise()
+        held.check(self)
         return self
 
     def _check_statistic(self, learner: ReleaseLearner) -> None:
@@ -169,6 +174,7 @@ class LearnJob(PrivateJob):
     def facts(self) -> PublicFacts:
         """What a learner that reads the lake several times may know before it reads a row."""
         rows = self.rows or open_lake(self.source, self.domain, strict=not self.protects).rows
+        rows = max(1, round(rows * (1 - (self.holdout or 0.0))))
         width, bound = self.domain.width, self.domain.norm_bound
         if not self.private:
             return PublicFacts(rows, width, bound, Relation.REPLACE_ONE, 1.0)
@@ -183,9 +189,15 @@ class LearnJob(PrivateJob):
             return None
         return calibrated(self.asked, self.chosen_statistic, self.lattice, self.mechanism)
 
+    @property
+    def evaluation(self) -> held.Evaluating | None:
+        """How the model is evaluated: as given, else on the rows that are held out."""
+        return held.Evaluating() if self.evaluate is None and self.holdout is not None else self.evaluate
+
     def charges(self) -> tuple[Charge, ...]:
-        if not self.private:
-            return ()
+        return held.all_charges(self, self._training_charges()) if self.private else ()
+
+    def _training_charges(self) -> tuple[Charge, ...]:
         chosen = self.calibrated()
         if chosen is not None:
             return (Charge.of_mechanism(ROLE, chosen, self.asked, self.assumptions),)
@@ -199,6 +211,14 @@ class LearnJob(PrivateJob):
             yield "statistic", f"{statistic.name}, {statistic.size:,} integers on a 2^-{self.lattice.bits} grid"
         yield "learner", self.learner.name
         yield from self.forecast()
+        if (measured := held.planned(self)) is not None:
+            yield from measured.plan()
+            on = (
+                "the training rows, which flatter it"
+                if self.holdout is None
+                else f"{100 * self.holdout:g} % held out"
+            )
+            yield "evaluates", f"on {on}"
         chosen = self.calibrated()
         for block, _, std, rows in () if chosen is None else self.noise_rows(chosen.noise_std()):
             yield (
@@ -246,7 +266,10 @@ class LearnJob(PrivateJob):
         Refused are lakes whose rows a tuning grid, or public signatures, would tell by positions that depend on them.
         """
         strict, empty = not self.protects, not self.rows_public
+        ids = held.column_of(self) if self.holdout is not None else None
         lake = open_lake(self.source, self.domain, ids=self.by_record, strict=strict, empty=empty)
+        if ids is not None:
+            check_column(lake, ids)
         statistic = self.chosen_statistic
         if statistic is not None:
             if self.private and getattr(statistic, "seed", None) is not None:
@@ -271,18 +294,19 @@ class LearnJob(PrivateJob):
         return {} if found is None else {"learner.public_lake": found}
 
     def needs_rows(self, account: Account) -> bool:
-        return self.chosen_statistic is None or not account.has(ROLE)
+        kept = account.has(ROLE) and (self.evaluation is None or account.has(f"{EVALUATION}#00002"))
+        return self.chosen_statistic is None or not kept
 
     def work(self, run: Run) -> Outcome:
         """Release once and learn from that, or let the learner read, draw and learn."""
         released = self._learned(run) if self.chosen_statistic is None else self._released(run)
-        statement = run.charges[ROLE].statement if run.charges else PrivacyStatement.none()
+        statement = held.statement_of(self, [*run.charges.values()])
         learned = released
         if not isinstance(learned, Learned):
             with run.clock("learn"):
                 learned = cast(ReleaseLearner, self.learner).fit_columns(learned, self.domain)
         model = LinearModel(self.domain, learned.weights, statement, self.learner.name, learned.details, learned.bars)
-        return learn_outcome(self, model, released)
+        return held.measured(self, run, model, learn_outcome(self, model, released))
 
     def _released(self, run: Run) -> Release:
         statistic, chosen = self.chosen_statistic, self.calibrated()
@@ -290,7 +314,7 @@ class LearnJob(PrivateJob):
 
         def gather() -> Summary:
             with run.clock("collect"):
-                return run.collect(statistic, self.lattice, key=self.key)
+                return run.collect(statistic, self.lattice, key=self.key, part=held.part_of(self, TRAINING))
 
         return release_without_privacy(gather()) if chosen is None else run.release(ROLE, chosen, gather)
 
@@ -298,7 +322,7 @@ class LearnJob(PrivateJob):
         """In a private run the bar shows no gradient norm and the manifest no seconds: both depend on the rows."""
         learner = cast(IterativeLearner, self.learner)
         seeds = {"seeded": learner.seeded, "by_record": self.by_record, "by_unit": self._by_unit}
-        with run.passes(self.lattice, **seeds, key=TUNING_KEY) as passes:
+        with run.passes(self.lattice, **seeds, key=TUNING_KEY, part=held.part_of(self, TRAINING)) as passes:
             if not run.charges:
                 watch = getattr(run.progress, "note", None)
                 with run.clock("learn"):

@@ -112,7 +112,8 @@ class Charge:
             whose = Whose(self.relation, said.unit, rows=said.rows_per_unit, feature=feature)
         else:
             whose = Whose(self.relation, said.unit, said.column, said.rows_per_unit, feature=feature)
-        return Debit(whose, self.event, self.statement.theorem, tuple(self.blocks), delta=said.delta)
+        blocks = tuple(self.blocks)
+        return Debit(whose, self.event, self.statement.theorem, blocks, delta=said.delta, part=self.part)
 
     def reserve(self, account: Account, dataset: str, fingerprint: str | None = None) -> Grant:
         """Debit an account's ledger."""
@@ -123,6 +124,7 @@ class Charge:
             self.event,
             theorem=self.statement.theorem,
             fingerprint=fingerprint,
+            part=self.part,
             room=self.room,
             delta=self.statement.delta,
         )
@@ -130,10 +132,11 @@ class Charge:
 
 def asked_for(charges: Sequence[Charge]) -> str:
     """What a run asks for, in words."""
+    asked = {amount(charge.statement.epsilon or 0, charge.statement.delta or 0) for charge in charges}
     if len(charges) > 1:
-        return f"{len(charges)} charges"
-    (statement,) = [charge.statement for charge in charges]
-    return amount(statement.epsilon or 0, statement.delta or 0)
+        parts = len(asked) == 1 and len({charge.part for charge in charges}) == len(charges)
+        return f"{asked.pop()} for each of {len(charges)} parts" if parts else f"{len(charges)} charges"
+    return asked.pop()
 
 
 @dataclass(frozen=True)
@@ -228,8 +231,9 @@ def check_claim(run: Run, claim: PrivacyStatement) -> None:
         if not job.protected_elsewhere or claim != job.statement:
             raise ValueError(f"kind {job.name} publishes a private statement and charges nothing for it")
         return
-    events = [charge.event for charge in run.charges.values() if charge.statement.whose == claim.whose]
-    if not events or not covers(claim, events):
+    mine = [charge for charge in run.charges.values() if charge.statement.whose == claim.whose]
+    parts = [[charge.event for charge in mine if charge.part in ("", part)] for part in {c.part for c in mine}]
+    if not parts or not all(covers(claim, events) for events in parts):
         raise ValueError(f"kind {job.name} publishes {claim.sentence()!r}, which is not what it was charged for")
     for role in () if run.charged_elsewhere else run.charges:
         if role not in run.grants or not run.account.spent(run.grants[role]):

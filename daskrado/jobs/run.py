@@ -14,6 +14,7 @@ from daskrado.cluster import connect
 from daskrado.errors import UsageError
 from daskrado.jobs.outcome import Charge, asked_for
 from daskrado.lake.collect import Passes, Progress, collect, open_passes
+from daskrado.lake.holdout import Part
 from daskrado.lake.scan import Lake, open_lake
 from daskrado.lake.seeds import SignatureKey
 from daskrado.lake.steps import begin_step
@@ -150,10 +151,11 @@ class Run:
         key: SignatureKey | None = None,
         domain: Domain | None = None,
         protect: Protect | None = None,
+        part: Part | None = None,
     ) -> Summary:
         """Sum a statistic over the lake, exactly; ``domain`` reads the rows in another way than the job's.
 
-        ``protect`` says whose units are bounded, where that is not the job's own key.
+        ``protect`` says whose units are bounded, where that is not the job's own key; ``part`` which of them count.
         """
         return collect(
             statistic,
@@ -166,6 +168,7 @@ class Run:
             strict=not self.job.protects,
             secret_rows=not self.job.rows_public,
             units=self.units(protect or self._whose),
+            part=part,
         )
 
     def passes(self, lattice: Lattice, **seeds: Any) -> contextlib.AbstractContextManager[Passes]:

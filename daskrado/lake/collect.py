@@ -17,6 +17,7 @@ from daskrado.lake.asking import workers_of
 from daskrado.lake.crew import Crew, Progress, crew_of, read_run
 from daskrado.lake.dealing import is_delayed
 from daskrado.lake.failures import refuse
+from daskrado.lake.holdout import Part
 from daskrado.lake.partial import CHUNK_ROWS, FAN_IN, Job, Partial, Share
 from daskrado.lake.row_store import RowStore, disk_room, row_bytes
 from daskrado.lake.scan import Lake, open_lake
@@ -51,6 +52,7 @@ def collect(
     strict: bool = False,
     secret_rows: bool = False,
     units: Units | None = None,
+    part: Part | None = None,
 ) -> Summary:
     """Sum a statistic over a lake, exactly.
 
@@ -70,6 +72,7 @@ def collect(
         strict=strict,
         secret_rows=secret_rows,
         units=units,
+        part=part,
     ) as passes:
         return passes.sum(statistic, progress=progress)
 
@@ -163,6 +166,7 @@ def open_passes(
     strict: bool = False,
     secret_rows: bool = False,
     units: Units | None = None,
+    part: Part | None = None,
 ) -> Iterator[Passes]:
     """Repeated sums over one lake. Encoded partitions are kept: in memory, else in scratch files, else read again.
 
@@ -172,15 +176,14 @@ def open_passes(
     ``by_record`` gives rows their seeds by record id, by default wherever the Domain has one; ``by_unit`` gives all
     rows of a unit one seed. ``placed`` tells rows their place in the lake. ``strict`` refuses unusable rows, which
     else count as nothing. ``secret_rows``: nothing that is said or refused may depend on the number of rows.
-    ``units`` says what rows count for where people own several.
+    ``units`` says what rows count for where people own several; ``part`` lets all other rows count as nothing.
     """
     client = None if lake.in_memory or not lake.partitions else client
     statistic = _Nothing(domain.width)
     records = seeded and domain.id is not None if by_record is None else by_record
     compiled = lake.rows * domain.width >= REPAID_CELLS and _least_limit(client) >= COMPILER_NEEDS
     job = Job(statistic, domain, lattice, records, seeded=seeded, by_unit=by_unit, compiled=compiled, strict=strict)
-    if placed:
-        job = replace(job, rows=lake.rows)
+    job = replace(job, part=part, rows=lake.rows if placed else None)
     secret = key or SignatureKey.secret()
     if client is None:
         folder = tempfile.gettempdir()

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from daskrado import __version__
 from daskrado.errors import DataError
+from daskrado.lake.holdout import Part
 from daskrado.lake.row_store import RowStore, row_bytes
 from daskrado.lake.seeds import position_seeds, record_seeds
 from daskrado.lake.units import Keys
@@ -54,6 +55,7 @@ class Job:
     by_unit: bool = False  # all rows of a unit have one seed, so that it is in one share
     share: Share | None = None
     rows: int | None = None  # of the lake, for sums that go by position
+    part: Part | None = None  # of the lake's ids: rows of others count as nothing
     compiled: bool = False  # the lake is large enough to repay compiling the inner loops
     strict: bool = False  # refuse unusable values: only where nobody is protected; else their rows count as nothing
     version: str = __version__  # of the driver: a worker that runs another one refuses the task
@@ -100,7 +102,8 @@ def partition_partial(job: Job, partition: Any, keys: Keys, content: Any, first:
     if job.compiled:
         compile_loops()
     use, groups = job.statistic.label_use, job.statistic.grouped_by
-    form = f"{partition.identity} {use} {groups and groups.column}"  # rows in another form are other rows
+    held = "" if job.part is None else f"{job.part.partition} {job.part.name}"
+    form = f"{partition.identity} {use} {groups and groups.column} {held}"  # rows in another form are other rows
     kept = store.get(form)
     if kept is not None:
         vector = job.statistic.zero()
@@ -108,8 +111,8 @@ def partition_partial(job: Job, partition: Any, keys: Keys, content: Any, first:
             vector = job.statistic.merge(vector, job.partial(block))
         return Partial(vector, partition.rows)
     columns = needed_columns(job.domain, label=use != "none", ids=job.by_record)
-    if groups is not None and groups.column not in columns:
-        columns.append(groups.column)
+    beside = [*([] if groups is None else [groups.column]), *([] if job.part is None else [job.part.column])]
+    columns += [name for name in dict.fromkeys(beside) if name not in columns]
     vector, rows = job.statistic.zero(), 0
     weighted = keys.units is not None
     size = partition.rows * row_bytes(job.domain, seeded=job.seeded, grouped=groups is not None, weighted=weighted)
@@ -122,6 +125,8 @@ def partition_partial(job: Job, partition: Any, keys: Keys, content: Any, first:
             encoded = encode_table(
                 job.domain, table, label=use != "none", ids=job.by_record, missing_labels=use == "optional"
             )
+            if job.part is not None:
+                encoded.leave_out(job.part.absent(table))
             if groups is not None:
                 encode_groups(
                     encoded, table.column(groups.column), groups.column, groups.values, optional=groups.optional

@@ -17,7 +17,7 @@ from typing import Any
 
 from daskrado.errors import BudgetError, DaskradoError, LedgerError
 from daskrado.lake.block_facts import EACH
-from daskrado.ledger import chain
+from daskrado.ledger import chain, parts
 from daskrado.ledger.chain import Kind, Record, canonical
 from daskrado.ledger.checked import keyed
 from daskrado.ledger.entries import debit_of
@@ -63,34 +63,40 @@ class Budget:
             "one of them contributes"
         )
 
-    def costs(self, debits: Sequence[Debit]) -> list[Cost]:
-        """What the debits of one run take, those that touch this budget."""
-        found = (self.cost(debit, alone=len(debits) == 1) for debit in debits)
-        return [cost for cost in found if cost is not None]
+    def costs(self, debits: Sequence[Debit]) -> list[tuple[str, Cost]]:
+        """What the debits of one run take, each from its part, those that touch this budget."""
+        found = ((debit.part, self.cost(debit, alone=len(debits) == 1)) for debit in debits)
+        return [(part, cost) for part, cost in found if cost is not None]
 
     def for_block(self, block: str) -> Budget:
         """The budget of a block, by a limit for each: what all blocks were charged with counts, and no more."""
         balance = replace(self.balance, block=block)
         return replace(self, name=budget_name(balance.dataset, balance.whose, block), balance=balance)
 
-    def plus(self, cost: Cost) -> Budget:
+    def plus(self, cost: Cost, part: str = parts.ALL) -> Budget:
         """With one more entry."""
-        balance = self.balance
-        return replace(self, balance=replace(balance, total=balance.total + cost, entries=balance.entries + 1))
+        return replace(self, balance=parts.charged(self.balance, cost, part))
 
-    def minus(self, cost: Cost) -> Budget:
+    def minus(self, cost: Cost, part: str = parts.ALL) -> Budget:
         """With one entry less."""
-        balance = self.balance
-        return replace(self, balance=replace(balance, total=balance.total - cost, entries=balance.entries - 1))
+        return replace(self, balance=parts.charged(self.balance, cost, part, back=True))
+
+    def fits(self, cost: Cost, part: str) -> bool:
+        """Whether the units of a part, or all, can pay."""
+        return self.balance.rule.fits(parts.lost(self.balance, part), cost)
 
     def holding(self, told: Mapping[str, Any]) -> Budget:
         """With the total that a record keeps."""
         total, entries = cost_from_json(told["total"]), told["entries"]
-        return replace(self, limit=told["limit"], balance=replace(self.balance, total=total, entries=entries))
+        own = tuple((part, cost_from_json(cost)) for part, cost in sorted(told.get("parts", {}).items()))
+        balance = replace(self.balance, total=total, entries=entries, parts=own)
+        return replace(self, limit=told["limit"], balance=balance)
 
     def to_json(self) -> dict[str, Any]:
         """As a record keeps it."""
-        return {"limit": self.limit, "total": cost_to_json(self.balance.total), "entries": self.balance.entries}
+        told = {name: cost_to_json(cost) for name, cost in self.balance.parts}
+        known = {"limit": self.limit, "total": cost_to_json(self.balance.total), "entries": self.balance.entries}
+        return {**known, **({"parts": told} if told else {})}
 
 
 def price_of(budgets: Iterable[Budget], debits: Sequence[Debit], *, charged: bool = False) -> list[Price]:
@@ -99,9 +105,10 @@ def price_of(budgets: Iterable[Budget], debits: Sequence[Debit], *, charged: boo
     for budget in with_begun(budgets, {block: None for debit in debits for block in debit.blocks}):
         costs = budget.costs(debits)
         if costs:
-            cost, balance = sum(costs, Cost()), budget.balance
-            total = balance.total if charged else balance.total + cost
-            found.append(Price(replace(balance, total=total), cost))
+            after = budget
+            for part, cost in () if charged else costs:
+                after = after.plus(cost, part)
+            found.append(Price(after.balance, parts.together(costs)))
     return found
 
 
@@ -175,12 +182,12 @@ def budget_name(dataset: str, whose: Whose, block: str) -> str:
 
 def counted(budget: Budget, debits: Debits) -> Budget:
     """A budget with the debits that count against it, whatever they add up to."""
-    total, entries = Cost(), 0
+    balance = replace(budget.balance, total=Cost(), entries=0, parts=())
     for debit, number in debits().items():
         cost = budget.cost(debit)
         if cost is not None:
-            total, entries = total + cost.times(number), entries + number
-    return replace(budget, balance=replace(budget.balance, total=total, entries=entries))
+            balance = parts.charged(balance, cost.times(number), debit.part, entries=number)
+    return replace(budget, balance=balance)
 
 
 def limited(
@@ -218,7 +225,8 @@ def _renewed(new: Budget, old: Budget | None, debits: Debits) -> Budget:
     if old is not None and old.balance.whose == new.balance.whose:
         total, rule = old.balance.total, old.balance.rule
         if rule == new.balance.rule or (total != rule.whole and new.balance.rule.can_hold(total)):
-            return replace(new, balance=replace(new.balance, total=total, entries=old.balance.entries))
+            entries, own = old.balance.entries, old.balance.parts
+            return replace(new, balance=replace(new.balance, total=total, entries=entries, parts=own))
     return counted(new, debits)
 
 
@@ -237,9 +245,10 @@ def without(rows: Rows, record: Record, budgets: Iterable[Budget]) -> list[Budge
             told = facts["costs"].get(budget.name, facts["costs"].get(each) if budget.balance.block else None)
             cost = None if told is None else cost_from_json(told)
         else:
-            cost = budget.cost(debit, alone=budget.balance.total == budget.balance.rule.whole)
+            alone = parts.lost(budget.balance, debit.part) == budget.balance.rule.whole
+            cost = budget.cost(debit, alone=alone)
         if cost is not None:
-            changed.append(budget.minus(cost))
+            changed.append(budget.minus(cost, debit.part))
     return changed
 
 
@@ -250,7 +259,7 @@ def charged_debits(rows: Rows, dataset: str) -> Counter[Debit]:
     for record in chain.records(rows, "r.dataset = ? AND r.kind = ?", (dataset, str(Kind.DEBIT))):
         if record.entry not in void:
             facts = record.facts
-            kind = f"{facts['whose']}{facts['event']}{facts.get('blocks')}"
+            kind = f"{facts['whose']}{facts['event']}{facts.get('blocks')}{facts.get('part')}"
             first, number = kinds.get(kind, (record, 0))
             kinds[kind] = first, number + 1
     found: Counter[Debit] = Counter()
@@ -323,7 +332,7 @@ def write_debit(
     """Write a debit, the budgets that it changes, and its lake's fingerprint under a key and a salt."""
     salt = secrets.token_hex(16)
     hidden = None if fingerprint is None else keyed(rows, fingerprint)
-    budgets = [budget.plus(cost) for budget, cost in charged]
+    budgets = [budget.plus(cost, debit.part) for budget, cost in charged]
     body = {
         **debit.to_json(),
         "costs": {budget.name: cost_to_json(cost) for budget, cost in charged},

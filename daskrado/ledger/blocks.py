@@ -14,13 +14,12 @@ from collections.abc import Iterable, Sequence
 
 from daskrado.errors import BudgetError, DataError, UsageError
 from daskrado.lake.block_facts import EACH, Reading, public_name
-from daskrado.ledger import balances, chain
+from daskrado.ledger import balances, chain, parts
 from daskrado.ledger.balances import Budget
 from daskrado.ledger.chain import Kind, Record
 from daskrado.ledger.checked import keyed
 from daskrado.ledger.records import Balance, Debit
 from daskrado.ledger.store import Rows, Store
-from daskrado.privacy.filter import Cost
 from daskrado.privacy.groups import Whose
 from daskrado.privacy.relations import Relation
 
@@ -100,7 +99,7 @@ class BlockViews:
         short = set()
         for budget in (budget for budget in known if budget.balance.block in named):
             costs = budget.costs(debits)
-            if costs and not budget.balance.rule.fits(budget.balance.total, sum(costs, Cost())):
+            if costs and not budget.fits(parts.together(costs), parts.ALL):
                 short.add(budget.balance.block)
         return [block for block in named if block in short]
 

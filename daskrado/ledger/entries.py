@@ -65,7 +65,8 @@ def debit_of(rows: Rows, record: Record) -> Debit:
         event, protected = _event(canonical(facts["event"])), Whose(**facts["whose"])
     except (DaskradoError, ValueError, KeyError, TypeError) as error:
         raise LedgerError(f"the ledger {rows.address} holds something unreadable: {error}") from error
-    return Debit(protected, event, facts["theorem"], tuple(facts["blocks"]), facts.get("role", ""))
+    role, part = (facts.get(key, "") for key in ("role", "part"))
+    return Debit(protected, event, facts["theorem"], tuple(facts["blocks"]), role, part=part)
 
 
 def entries_from(rows: Rows, records: Iterable[Record]) -> list[LedgerEntry]:
@@ -100,6 +101,7 @@ def _entry(rows: Rows, first: Record, *later: Record) -> LedgerEntry:
         published=published,
         reserved_at=first.at,
         settled_at=settled[-1].at if settled else None,
+        part=debit.part,
     )
 
 

@@ -67,6 +67,7 @@ class Grants:
         *,
         theorem: str,
         fingerprint: str | None = None,
+        part: str = "",
         room: int = 0,
         unspent: bool = False,
         delta: float | None = None,
@@ -93,6 +94,7 @@ class Grants:
                 role=role,
                 fingerprint=fingerprint,
                 blocks=self._blocks,
+                part=part,
                 reading=self.reading,
                 delta=delta,
             )

@@ -71,9 +71,9 @@ class Replay:
         known = {b.name: b for b in balances.with_begun(self._budgets(record.dataset), debit.blocks)}
         for name, told in record.facts["costs"].items():
             budget, cost = known[name], balances.cost_from_json(told)
-            if not budget.balance.rule.fits(budget.balance.total, cost):
+            if not budget.fits(cost, debit.part):
                 raise self._wrong(record, "was charged above its limit")
-            changed.append(budget.plus(cost))
+            changed.append(budget.plus(cost, debit.part))
         self.charged[record.entry] = (record, debit)
         return changed
 

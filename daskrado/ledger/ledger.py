@@ -157,6 +157,7 @@ class Ledger(LedgerViews):
         role: str = "",
         fingerprint: str | None = None,
         blocks: Sequence[str] = (),
+        part: str = "",
         reading: Reading | None = None,
         delta: float | None = None,
     ) -> Grant:
@@ -167,13 +168,13 @@ class Ledger(LedgerViews):
         that is refused. ``role`` is what the run needs it for: whoever resumes the run finds the debit by it.
         Each of the ``blocks`` that are read pays in full, in this one transaction, and is closed by it: ``reading``
         says what it holds, and what holds something else later is refused. ``delta`` is the one that was asked for: a
-        refusal says which epsilon would fit at it.
+        refusal says which epsilon would fit at it. ``part`` names the units that are read.
 
         *Reference*: the rule of each limit, :mod:`daskrado.privacy.filter`, which is valid for whoever chooses the
         next event after seeing earlier answers.
         """
         name = dataset_name(dataset)
-        debit = Debit(whose(relation), event, theorem, tuple(blocks), role, delta)
+        debit = Debit(whose(relation), event, theorem, tuple(blocks), role, delta, part)
         cost_of(event)  # before the lock is taken: it may have to import and compute
         with self.store.transaction() as rows:
             charged = self._affordable(rows, name, debit)
@@ -256,7 +257,7 @@ class Ledger(LedgerViews):
                 cost = budget.cost(debit, alone=True)
                 if cost is None:
                     continue
-                fits = budget.balance.rule.fits(budget.balance.total, cost)
+                fits = budget.fits(cost, debit.part)
             except UsageError as error:
                 raise BudgetError(
                     f"the budget of data set {name!r} under {budget.balance.relation}: {error}; nothing was debited"

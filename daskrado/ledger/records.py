@@ -85,6 +85,7 @@ class Debit:
 
     ``EACH`` among them stands for every block that there is or will be, and for no row that is in none.
     ``delta`` is the one that was asked for, which an event need not have: a refusal says what would fit at it.
+    ``part`` names the units that are read, where the others of a fixed partition are not (:mod:`.parts`).
     """
 
     whose: Whose
@@ -93,6 +94,7 @@ class Debit:
     blocks: tuple[str, ...] = ()
     role: str = ""
     delta: float | None = field(default=None, compare=False)
+    part: str = ""
 
     @property
     def for_limit(self) -> Relation | Whose:
@@ -120,6 +122,7 @@ class Debit:
             "theorem": self.theorem,
             "blocks": list(self.blocks),
             "role": self.role,
+            **({"part": self.part} if self.part else {}),
         }
 
 
@@ -144,16 +147,20 @@ class LedgerEntry:
     published: str | None
     reserved_at: str
     settled_at: str | None
+    part: str = ""
 
     @property
     def debit(self) -> Debit:
         """What was asked."""
-        return Debit(self.whose, self.event, self.theorem, self.blocks, self.role)
+        return Debit(self.whose, self.event, self.theorem, self.blocks, self.role, part=self.part)
 
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """A limit of a data set, the rule that was fixed with it, and what is charged against it."""
+    """A limit of a data set, the rule that was fixed with it, and what is charged against it.
+
+    ``total`` is the most that any unit lost; ``parts`` tells what was charged to all ("") and to each part alone.
+    """
 
     dataset: str
     whose: Whose
@@ -161,6 +168,7 @@ class Balance:
     rule: Filter
     total: Cost
     entries: int
+    parts: tuple[tuple[str, Cost], ...] = ()
 
     @property
     def relation(self) -> Relation:

@@ -58,9 +58,13 @@ class EncodedTable:
         problem = Problem(column, what)
         self.problems[problem] = self.problems.get(problem, 0) + int(np.count_nonzero(rows))
         if whole_row:
-            self.drop(rows)
-            if self.labels is not None:
-                self.labels[rows] = 0
+            self.leave_out(rows)
+
+    def leave_out(self, rows: NDArray[np.bool_]) -> None:
+        """Let rows count as nothing, once labels are read."""
+        self.drop(rows)
+        if self.labels is not None:
+            self.labels[rows] = 0
 
     def drop(self, rows: NDArray[np.bool_]) -> None:
         """Let rows count as nothing, as the Domain asks for."""

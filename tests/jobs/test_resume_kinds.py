@@ -26,7 +26,8 @@ from daskrado.table.domain import Domain
 Killed = Callable[[str], None]
 KILL = "lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)"
 NO_PLOTS = "from matplotlib.figure import Figure\nFigure.savefig = lambda self, to, **_: to.write('<svg></svg>')\n"
-SPENT_BY = {"rados": 3, "discover": 3}  # two sets and a choice of a round; two grids and unknown values
+# Two sets and a choice of a round; two grids and unknown values; training and evaluation.
+SPENT_BY = {"rados": 3, "discover": 3, "holdout": 2}
 
 
 @pytest.fixture(autouse=True)

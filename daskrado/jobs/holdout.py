@@ -1,0 +1,161 @@
+"""Evaluation inside a training pipeline: on rows that were held out, else on the training rows, which it says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from daskrado.jobs.base import Charge, Outcome, Run
+from daskrado.jobs.evaluation_report import Measured
+from daskrado.jobs.measure import ROLE, EvaluationKeys, Measurement, measurement
+from daskrado.jobs.outcome import covers
+from daskrado.lake.holdout import HELD_OUT, TRAINING, Part
+from daskrado.ledger.parts import part_name
+from daskrado.models.linear import LinearModel
+from daskrado.privacy.protect import Budget, Private
+from daskrado.privacy.relations import Relation
+from daskrado.privacy.statement import PrivacyStatement
+from daskrado.table.yaml_file import write_text
+
+if TYPE_CHECKING:
+    from daskrado.jobs.evaluate import EvaluateJob
+    from daskrado.jobs.learn import LearnJob
+
+ON_TRAINING_ROWS = "on training rows"
+
+
+class Evaluating(EvaluationKeys):
+    """``budget`` is what the evaluation may cost: the job's where rows are held out, since nobody pays twice."""
+
+    budget: Budget | None = Field(default=None)
+
+
+def check(job: LearnJob) -> None:
+    """Refuse an evaluation that nobody pays for, and a hold-out that rows would decide."""
+    if job.evaluation is None:
+        return
+    if job.private and job.holdout is None and job.evaluation.budget is None:
+        raise ValueError(
+            "evaluate: budget is missing: without holdout the training rows pay for the evaluation, too; give "
+            "evaluate: {budget: {epsilon, delta}}, or holdout: 0.2"
+        )
+    if not job.private and job.evaluation.budget is not None:
+        raise ValueError("evaluate: budget is for private evaluations: drop it, or private: false")
+    check_ids(job)
+    planned(job)
+
+
+def check_ids(job: LearnJob | EvaluateJob) -> None:
+    """Refuse a hold-out without ids."""
+    if job.holdout is not None and column_of(job) is None:
+        raise ValueError(
+            "holdout: rows are held out by an id, never by their place: give protect.unit as {column, name}, or name "
+            "the domain's id column"
+        )
+
+
+def column_of(job: LearnJob | EvaluateJob) -> str | None:
+    """The column whose ids decide which rows are held out: that of units, else of records."""
+    unit = None if job.protect is None else job.protect.column
+    return unit or job.domain.id
+
+
+def part_of(job: LearnJob | EvaluateJob, name: str) -> Part | None:
+    """One side of the hold-out; None where all rows are read."""
+    if job.holdout is None:
+        return None
+    column = column_of(job)
+    assert column is not None
+    return Part(job.dataset, column, job.holdout, name)
+
+
+def planned(job: LearnJob) -> Measurement | None:
+    """The evaluation's plan, where there is one."""
+    if job.evaluation is None:
+        return None
+    private = None
+    if job.private:
+        private = Private(job.asked.protect, job.evaluation.budget or job.asked.budget)
+    keys = EvaluationKeys(by=job.evaluation.by, bins=job.evaluation.bins)
+    return measurement(job.domain, keys, private, job.assumptions if job.private else ())
+
+
+def all_charges(job: LearnJob, training: Sequence[Charge]) -> tuple[Charge, ...]:
+    """The charges of training and evaluation."""
+    plan = planned(job)
+    return of_parts(job, (*training, *(() if plan is None else plan.charges())))
+
+
+def of_parts(job: LearnJob | EvaluateJob, charges: tuple[Charge, ...]) -> tuple[Charge, ...]:
+    """Charges of training and evaluation that read disjoint parts; as they are where nothing is held out.
+
+    Under ``replace_one`` that takes for granted that a replaced row, or unit, keeps its id.
+    """
+    if job.holdout is None:
+        return charges
+    column, replaced = column_of(job), job.asked.protect.relation is Relation.REPLACE_ONE
+    assumed = [f"training and evaluation read disjoint rows: a hash of {column} decides"]
+    assumed += [f"what is replaced keeps its {column}"] if replaced else []
+
+    def placed(charge: Charge) -> Charge:
+        part = part_of(job, HELD_OUT if charge.role == ROLE else TRAINING)
+        assert part is not None
+        said = charge.statement.model_copy(update={"assumptions": (*charge.statement.assumptions, *assumed)})
+        return replace(charge, part=part_name(part.partition, part.name), statement=said)
+
+    return tuple(map(placed, charges))
+
+
+def statement_of(job: LearnJob, charges: Sequence[Charge]) -> PrivacyStatement:
+    """What holds for whoever is in the lake: the largest of disjoint parts, else all charges together."""
+    if not charges:
+        return PrivacyStatement.none()
+    if all(charge.part for charge in charges):
+        for charge in charges:
+            if all(covers(charge.statement, [other.event]) for other in charges):
+                return charge.statement
+    if len(charges) == 1:
+        return charges[0].statement
+    first = charges[0].statement
+    budgets = [job.asked.budget, *([] if job.evaluation is None else [job.evaluation.budget or job.asked.budget])]
+    asked = Budget(epsilon=sum(one.epsilon for one in budgets), delta=sum(one.delta for one in budgets))
+    events = [charge.event for charge in charges]
+    return PrivacyStatement.of(
+        events,
+        job.asked.protect,
+        asked,
+        mechanism=first.mechanism,
+        theorem=first.theorem,
+        assumptions=first.assumptions,
+    )
+
+
+def measured(job: LearnJob, run: Run, model: LinearModel, outcome: Outcome) -> Outcome:
+    """What training found, with the evaluation before it."""
+    plan = planned(job)
+    if plan is None:
+        return outcome
+    gather = partial(run.collect, part=part_of(job, HELD_OUT))
+    (found,), released = plan.measure(run, [model], gather)
+    where = ON_TRAINING_ROWS if job.holdout is None else ""
+    result = Measured({"model": found}, job.domain.label.pair, where)
+    facts = {**outcome.facts, **result.facts(), "evaluation_noise_std": released.noise_std}
+    rows = "the training rows" if job.holdout is None else f"{100 * job.holdout:g} % of the ids, held out"
+
+    def save(path: Path) -> None:
+        write_text(path, json.dumps(result.to_json(), allow_nan=False) + "\n")
+
+    return replace(
+        outcome,
+        facts=facts,
+        lines=[*result.lines(), *outcome.lines],
+        made=[*outcome.made, ("evaluated on", rows)],
+        sections=lambda: [*result.sections(), *outcome.sections()],
+        files={**outcome.files, "evaluation.json": save},
+    )
