@@ -153,6 +153,7 @@ def evaluate(
     protect: Mapping[str, Any] | None = None,
     private: bool = True,
     bins: int | None = None,
+    threshold: str | Mapping[str, Any] | None = None,
     output: str | Path | None = None,
     **how: Unpack[Opening],
 ) -> Result:
@@ -161,7 +162,8 @@ def evaluate(
     ``model`` is a model, a result, a model file or the folder of a run; ``against`` are others to compare it with.
     ``by`` names columns of the domain, or ``{"column": ..., "values": [...]}``. Data set, delta and ``protect`` are
     those of the model's run where they are left out; rows that it held out, if any, are those that are read.
-    ``private=False`` gives exact figures that protect nobody.
+    ``private=False`` gives exact figures that protect nobody. ``threshold`` is chosen from the counts: "f1",
+    "youden", ``{"cost": 5}`` or ``{"rate": 0.1}``; what is written holds the model with fitted probabilities.
     ``result.value`` has ``error``, ``auc``, ``base_rate``, ``cells`` and ``groups``.
 
     Sensitivity
@@ -177,6 +179,7 @@ def evaluate(
         "against": list(against),
         "by": list(by),
         "bins": bins,
+        "threshold": threshold,
         "holdout": known.get("holdout") if dataset in (None, known.get("dataset")) else None,
         "output": "." if output is None else _path("output", output),
         "private": private,

@@ -31,6 +31,7 @@ COMMANDS = {
     "evaluate": ("evaluate:evaluate", "Measure a published model on a lake, by group, with intervals."),
     "predict": ("jobs:predict", "Score a lake with a published model, into Parquet."),
     "sql": ("jobs:sql", "Print a SELECT that gives a model's margins."),
+    "onnx": ("jobs:onnx", "Write a model as ONNX, for other programs."),
     "teachers": ("teachers:teachers", "Private answers to public queries from an ensemble of teachers."),
     "label": ("label:label", "Learn from another party's labels: keys, request, answer, learn."),
     "ledger": ("ledger:ledger", "Budgets: limits, what was spent, what is left."),

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,7 +22,11 @@ from daskrado.jobs.measure import ROLE, EvaluationKeys, Measurement, measurement
 from daskrado.lake.holdout import HELD_OUT, check_column
 from daskrado.lake.scan import Lake
 from daskrado.ledger.account import Account
+from daskrado.ledger.words import amount
+from daskrado.models.decision import Decision
 from daskrado.models.linear import LinearModel
+from daskrado.privacy.accountant import MAX_DELTA, MAX_EPSILON, ApproximateEvent, PureEvent
+from daskrado.privacy.protect import Budget
 from daskrado.privacy.statement import PrivacyStatement
 from daskrado.table.yaml_file import write_text
 
@@ -81,7 +86,7 @@ class EvaluateJob(EvaluationKeys, PrivateJob):
         """What is counted, and at what price."""
         private = self.asked if self.private else None
         assumed = self.assumptions if self.private else ()
-        keys = EvaluationKeys(by=self.by, bins=self.bins)
+        keys = EvaluationKeys(**{name: getattr(self, name) for name in EvaluationKeys.model_fields})
         return measurement(self.domain, keys, private, assumed, len(self.models))
 
     def charges(self) -> tuple[Charge, ...]:
@@ -113,9 +118,13 @@ class EvaluateJob(EvaluationKeys, PrivateJob):
         gather = partial(run.collect, part=held.part_of(self, HELD_OUT))
         found, released = self.measurement.measure(run, list(models.values()), gather)
         names = dict(zip(models, found, strict=True))
-        measured = Measured(names, self.domain.label.pair)
+        model, about = models["model"], f"counts of {self.dataset}"
+        decision = Decision.of(found[0].cells, self.threshold, about)
+        measured = Measured(names, self.domain.label.pair, decision=decision, own=model.link)
         statement = run.charges[ROLE].statement if run.charges else PrivacyStatement.none()
-        facts = {"noise_std": released.noise_std, "model_sha256": digest(models["model"]), **measured.facts()}
+        both = self._both(model.statement, run)
+        fitted = None if both is None else replace(model, decision=decision, statement=both)
+        facts = {"noise_std": released.noise_std, "model_sha256": digest(model), **measured.facts()}
 
         def save(path: Path) -> None:
             write_text(path, json.dumps(measured.to_json(), allow_nan=False) + "\n")
@@ -128,8 +137,42 @@ class EvaluateJob(EvaluationKeys, PrivateJob):
             lines=list(measured.lines()),
             made=list(self.measurement.plan()),
             sections=measured.sections,
-            files={"evaluation.json": save},
+            files={"evaluation.json": save, **({} if fitted is None else {"model.json": fitted.save})},
+            notes=()
+            if fitted is None
+            else (f"model.json: the same weights with fitted probabilities; {said(both)}",),
         )
+
+    def _both(self, model: PrivacyStatement, run: Run) -> PrivacyStatement | None:
+        """What a model protects once it says what this evaluation found; None where the two protect others.
+
+        The model's own epsilon and delta add to the evaluation's, whichever rows each of them read.
+        """
+        if not (model.private and run.charges):
+            return PrivacyStatement.none()
+        mine, protect = run.charges[ROLE], self.asked.protect
+        whom = (protect.relation, protect.unit, protect.rows_per_unit, protect.column)
+        if (model.relation, model.unit, model.rows_per_unit, model.column) != whom:
+            return None
+        epsilon, delta = model.epsilon or 0.0, model.delta or 0.0
+        if epsilon + self.asked.budget.epsilon > MAX_EPSILON or delta + self.asked.budget.delta > MAX_DELTA:
+            return None
+        before = ApproximateEvent(epsilon, delta) if delta else PureEvent(epsilon)
+        return PrivacyStatement.of(
+            [before, mine.event],
+            protect,
+            Budget(epsilon=epsilon + self.asked.budget.epsilon, delta=delta + self.asked.budget.delta),
+            mechanism=f"{model.mechanism}, then {mine.statement.mechanism}",
+            theorem=f"{model.theorem}; then, on an evaluation's counts, {mine.statement.theorem}",
+            assumptions=tuple(dict.fromkeys((*model.assumptions, *mine.statement.assumptions))),
+        )
+
+
+def said(statement: PrivacyStatement | None) -> str:
+    """A guarantee in a few words."""
+    if statement is None or not statement.private:
+        return "not private"
+    return f"both together {amount(statement.epsilon or 0, statement.delta or 0)}"
 
 
 def _plain(model: Any) -> Any:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daskrado.jobs.report import Section, draw
+from daskrado.models.decision import Decision
 from daskrado.models.evaluation import Cells, Estimate, Evaluation
+from daskrado.models.link import Link
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,11 +27,17 @@ class Measured:
     evaluations: Mapping[str, Evaluation]
     labels: tuple[Any, Any]
     where: str = ""  # said where the rows were not held out
+    decision: Decision = Decision()  # noqa: RUF009 - frozen
+    own: Link | None = None  # the model's, before it was fitted to these counts
 
     @property
     def cells(self) -> Cells:
         """Of the model itself, all groups together."""
         return next(iter(self.evaluations.values())).cells
+
+    @property
+    def _at(self) -> int:
+        return next(iter(self.evaluations.values())).at
 
     @property
     def groups(self) -> Mapping[str, Mapping[str, Cells]]:
@@ -44,7 +52,7 @@ class Measured:
     @property
     def error(self) -> Estimate:
         """The error of the model's own labels."""
-        return self.cells.error(self.cells.place(0.0))
+        return self.cells.error(self._at)
 
     @property
     def base_rate(self) -> Estimate:
@@ -65,17 +73,22 @@ class Measured:
             "error": self.error,
             "error of the constant guess": self.cells.constant_error,
             "less error than the constant guess": self.gain(self.cells.constant_error),
+            **({f"error where {self.decision.chosen}": self._chosen} if self.decision.chosen else {}),
             "area under the ROC curve": self.auc,
             f"share of {self.labels[1]}": self.base_rate,
         }
         for name, other in list(self.evaluations.items())[1:]:
-            theirs = other.cells.error(other.cells.place(0.0))
+            theirs = other.cells.error(other.at)
             found |= {
                 f"error, {name}": theirs,
                 f"less error than {name}": self.gain(theirs),
                 f"area under the ROC curve, {name}": other.cells.auc,
             }
         return found
+
+    @property
+    def _chosen(self) -> Estimate:
+        return self.cells.error(self.cells.place(self.decision.threshold))
 
     def facts(self) -> dict[str, Any]:
         """For a manifest."""
@@ -89,8 +102,9 @@ class Measured:
             "confidence": 0.95,
             "labels": {"negative": self.labels[0], "positive": self.labels[1]},
             "figures": self.facts()["evaluation"],
+            "decision": self.decision.to_json(),
             "groups": {
-                column: {name: _group(cells) for name, cells in found.items()}
+                column: {name: _group(cells, self._at) for name, cells in found.items()}
                 for column, found in self.groups.items()
             },
             "counts": {name: one.to_json() for name, one in self.evaluations.items()},
@@ -104,7 +118,7 @@ class Measured:
             yield f"  {name}: {figure}"
         for column, found in self.groups.items():
             for name, cells in found.items():
-                figures = f"error {cells.error(cells.place(0.0))}, area {cells.auc}"
+                figures = f"error {cells.error(self._at)}, area {cells.auc}"
                 yield f"  {column} {name}: {figures if cells.seen else 'nobody who stands out of the noise'}"
 
     def sections(self) -> list[Section]:
@@ -131,7 +145,7 @@ class Measured:
                 Section(
                     f"By {column}",
                     header=("group", "units", "error", f"share of {self.labels[1]}", "called so", "found", "area"),
-                    rows=[(name, *_group_row(cells)) for name, cells in groups.items()],
+                    rows=[(name, *_group_row(cells, self._at)) for name, cells in groups.items()],
                 )
             )
         return [*found, self._thresholds()]
@@ -156,7 +170,13 @@ class Measured:
         def paint(axes: Axes) -> None:
             value = np.array([one.value for one in seen])
             spread = [value - [one.low for one in seen], [one.high for one in seen] - value]
-            axes.errorbar(places, value, yerr=spread, fmt="o", markersize=4, color=_COLOURS[0], capsize=2)
+            line = np.linspace(min(places), max(places), 200)
+            for link, style, label in ((self.own, ":", "the model's own link"), (self.decision.link, "-", "fitted")):
+                if link is not None:
+                    axes.plot(line, link(line), style, color="#c05621", linewidth=1.2, label=label)
+            axes.errorbar(
+                places, value, yerr=spread, fmt="o", markersize=4, color=_COLOURS[0], capsize=2, label="counted"
+            )
             axes.set_ylim(-0.02, 1.02)
 
         rows = [
@@ -165,19 +185,21 @@ class Measured:
         ]
         return Section(
             "Calibration",
-            text=f"How many are {self.labels[1]} among those with a margin in a range.",
+            text=f"How many are {self.labels[1]} among those with a margin in a range. Probabilities of the model "
+            "follow the fitted curve.",
             header=("margin", f"share of {self.labels[1]}", "95 % interval"),
             rows=rows,
-            plot=draw(paint, "margin", f"share of {self.labels[1]}"),
+            plot=draw(paint, "margin", f"share of {self.labels[1]}", legend=""),
         )
 
     def _thresholds(self) -> Section:
         cells = self.cells
         step = max(1, len(cells.edges) // _SHOWN)
-        own = cells.place(0.0)
+        own, chosen = self._at, cells.place(self.decision.threshold) if self.decision.chosen else 0
+        named = {own: " (its own)", chosen: " (chosen)"}
         rows = [
-            (f"{cells.edges[at - 1]:.4g}{' (its own)' if at == own else ''}", *_at(cells, at))
-            for at in sorted({*range(1, len(cells.edges) + 1, step), own})
+            (f"{cells.edges[at - 1]:.4g}{named.get(at, '')}", *_at(cells, at))
+            for at in sorted({*range(1, len(cells.edges) + 1, step), own, chosen} - {0})
         ]
         header = ("threshold", "error", "true positives", "false positives", "precision", "called positive")
         return Section("Every threshold", header=header, rows=rows, folded=True)
@@ -192,8 +214,7 @@ def _at(cells: Cells, at: int) -> tuple[str, ...]:
     return tuple(str(figure(at)) for figure in figures)
 
 
-def _group(cells: Cells) -> dict[str, Any]:
-    at = cells.place(0.0)
+def _group(cells: Cells, at: int) -> dict[str, Any]:
     found = {
         "units": cells.total,
         "error": cells.error(at),
@@ -205,8 +226,8 @@ def _group(cells: Cells) -> dict[str, Any]:
     return {name: figure.to_json() for name, figure in found.items()}
 
 
-def _group_row(cells: Cells) -> tuple[str, ...]:
-    at, total = cells.place(0.0), cells.total
+def _group_row(cells: Cells, at: int) -> tuple[str, ...]:
+    total = cells.total
     units = f"{total.value:,.0f} ± {total.high - total.value:,.0f}" if cells.std else f"{total.value:,.0f}"
     if not cells.seen:
         return units, *["too few"] * 5

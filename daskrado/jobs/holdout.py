@@ -17,6 +17,7 @@ from daskrado.jobs.measure import ROLE, EvaluationKeys, Measurement, measurement
 from daskrado.jobs.outcome import covers
 from daskrado.lake.holdout import HELD_OUT, TRAINING, Part
 from daskrado.ledger.parts import part_name
+from daskrado.models.decision import Decision
 from daskrado.models.linear import LinearModel
 from daskrado.privacy.protect import Budget, Private
 from daskrado.privacy.relations import Relation
@@ -82,7 +83,7 @@ def planned(job: LearnJob) -> Measurement | None:
     private = None
     if job.private:
         private = Private(job.asked.protect, job.evaluation.budget or job.asked.budget)
-    keys = EvaluationKeys(by=job.evaluation.by, bins=job.evaluation.bins)
+    keys = EvaluationKeys(**{name: getattr(job.evaluation, name) for name in EvaluationKeys.model_fields})
     return measurement(job.domain, keys, private, job.assumptions if job.private else ())
 
 
@@ -144,15 +145,19 @@ def measured(job: LearnJob, run: Run, model: LinearModel, outcome: Outcome) -> O
     gather = partial(run.collect, part=part_of(job, HELD_OUT))
     (found,), released = plan.measure(run, [model], gather)
     where = ON_TRAINING_ROWS if job.holdout is None else ""
-    result = Measured({"model": found}, job.domain.label.pair, where)
-    facts = {**outcome.facts, **result.facts(), "evaluation_noise_std": released.noise_std}
     rows = "the training rows" if job.holdout is None else f"{100 * job.holdout:g} % of the ids, held out"
+    decision = Decision.of(found.cells, plan.keys.threshold, f"counts of {rows}")
+    result = Measured({"model": found}, job.domain.label.pair, where, decision, model.link)
+    model = replace(model, decision=decision)
+    facts = {**outcome.facts, **result.facts(), "evaluation_noise_std": released.noise_std}
 
     def save(path: Path) -> None:
         write_text(path, json.dumps(result.to_json(), allow_nan=False) + "\n")
 
     return replace(
         outcome,
+        value=model,
+        model=model,
         facts=facts,
         lines=[*result.lines(), *outcome.lines],
         made=[*outcome.made, ("evaluated on", rows)],

@@ -15,6 +15,7 @@ from daskrado.errors import UsageError, about_the_key
 from daskrado.jobs.base import Charge, Line, Run, calibrated
 from daskrado.models.evaluation import Evaluation, equal_bins
 from daskrado.models.linear import LinearModel
+from daskrado.models.threshold import Rule
 from daskrado.privacy.accountant import Event, gaussian_epsilon, gaussian_mu
 from daskrado.privacy.events import MIN_EPSILON, each
 from daskrado.privacy.protect import Budget, Private
@@ -50,6 +51,7 @@ class EvaluationKeys(Frozen):
 
     by: tuple[str | Outside, ...] = Field(default=(), max_length=20)
     bins: int | None = Field(default=None, ge=2, le=500, description="of scores; 20 with noise")
+    threshold: Rule | None = Field(default=None, description="f1, youden, {cost: 5} or {rate: 0.1}")
 
     @field_validator("by", mode="before")
     @classmethod
@@ -145,13 +147,17 @@ class Measurement:
             found[self.outside.column] = (*map(str, self.outside.values), "all others")
         return found
 
-    def _placing(self, weights: Sequence[NDArray[np.float64]], reaches: Sequence[float]) -> ScoreCells:
+    def _grid(self, reach: float, threshold: float) -> NDArray[np.float64]:
+        """Fine bins of all margins; the model's own threshold is the middle."""
+        span = reach + abs(threshold)
+        return np.linspace(threshold - span, threshold + span, _GRID[self.private is not None] + 1)
+
+    def _placing(
+        self, weights: Sequence[NDArray[np.float64]], reaches: Sequence[float], grids: Sequence[NDArray[np.float64]]
+    ) -> ScoreCells:
         """Counts on a fine grid, by which score bins are placed."""
-        grid = _GRID[self.private is not None]
-        scores = [
-            Score.of(one, self.lattice, reach, np.linspace(-reach, reach, grid + 1)[1:-1])
-            for one, reach in zip(weights, reaches, strict=True)
-        ]
+        models = zip(weights, reaches, grids, strict=True)
+        scores = [Score.of(one, self.lattice, reach, grid[1:-1]) for one, reach, grid in models]
         return ScoreCells(self.domain.width, tuple(scores), BITS, labels=False)
 
     def _counting(self, scores: Sequence[Score]) -> ScoreCells:
@@ -161,7 +167,7 @@ class Measurement:
         """Both statistics, of models whose weights are 0: weights change neither noise nor cost."""
         zero = [np.zeros(self.domain.width)] * self.models
         edges = np.linspace(-1, 1, self.bins + 1)[1:-1]
-        placing = self._placing(zero, [1.0] * self.models)
+        placing = self._placing(zero, [1.0] * self.models, [self._grid(1.0, 0.0)] * self.models)
         return placing, self._counting([Score.of(one, self.lattice, 1.0, edges) for one in zero])
 
     def _parts(self) -> tuple[Private, Private]:
@@ -191,19 +197,23 @@ class Measurement:
         """Place the bins, count, add noise to each once; an evaluation of each model, and what was released."""
         weights = [model.weights for model in models]
         reaches = [reach_of(self.domain, one) for one in weights]
-        placed = self._released(run, 0, self._placing(weights, reaches), gather)
-        grid = _GRID[self.private is not None]
-        edges = []
-        for counts, reach in zip(placed.values.values(), reaches, strict=True):
-            edges.append(np.linspace(-reach, reach, grid + 1)[equal_bins(counts[0, 0], self.bins)])
+        own = [one.decision.threshold if abs(one.decision.threshold) < 1e9 else 0.0 for one in models]
+        grids = [self._grid(reach, threshold) for reach, threshold in zip(reaches, own, strict=True)]
+        placed = self._released(run, 0, self._placing(weights, reaches, grids), gather)
+        edges = [
+            grid[equal_bins(counts[0, 0], self.bins)]
+            for counts, grid in zip(placed.values.values(), grids, strict=True)
+        ]
         scores = [
             Score.of(one, self.lattice, reach, edge) for one, reach, edge in zip(weights, reaches, edges, strict=True)
         ]
         counted = self._released(run, 1, self._counting(scores), gather)
         units = 1 if self.private is None else self.private.protect.rows_per_unit
         found = [
-            Evaluation.of(counts, edge, std, self.columns, units)
-            for counts, edge, std in zip(counted.values.values(), edges, counted.noise_std.values(), strict=True)
+            Evaluation.of(counts, edge, std, self.columns, units, threshold)
+            for counts, edge, std, threshold in zip(
+                counted.values.values(), edges, counted.noise_std.values(), own, strict=True
+            )
         ]
         return found, counted
 

@@ -9,8 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from daskrado.errors import DataError, PublishError, UsageError
 from daskrado.lake.dealing import is_delayed, without_delayed
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 SCORED = ("margin", "predicted")
+ASKED = ("probability", "rank")  # before them, where they are asked for
 by_scoring = by_columns((), SCORED)
 
 
@@ -36,24 +39,28 @@ def score(
     out: str | Path,
     *,
     keep: Sequence[str] = (),
+    also: Sequence[str] = (),
     client: Client | None = None,
     overwrite: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> int:
     """Write ``margin`` and ``predicted`` for every row, with the ``keep`` columns; returns the number of rows.
 
+    ``also`` are ``probability`` and ``rank``, where they are wanted.
     The schema of each file says what the model's privacy is.
     The output is about individual rows of the lake: it is as sensitive as the lake itself.
     """
+    for name in also:
+        _column(model, name, np.zeros(1))  # a model without it is refused before a row is read
     lake = open_lake(source, model.domain, label=False, strict=True)
     for name in keep:
         if name not in lake.schema.names:
             raise UsageError(f"--keep {name}: the lake has no such column")
-        if name in SCORED:
+        if name in (*SCORED, *ASKED):
             raise UsageError(f"--keep {name}: scoring writes a column of that name")
     require_columns(source, keep)
     with new_folder(out, overwrite=overwrite, own=by_scoring, reading=(source,)) as folder:
-        task = partial(_score_part, model, keep, Path(out))
+        task = partial(_score_part, model, keep, tuple(also), Path(out))
         parts = [(part, folder, f"part-{i:05d}.parquet") for i, part in enumerate(lake.partitions)]
         if client is None or lake.in_memory:
             outcomes = run_here(task, parts, progress)
@@ -73,6 +80,7 @@ def score(
 def _score_part(
     model: LinearModel,
     keep: Sequence[str],
+    also: Sequence[str],
     out: Path,
     partition: Any,
     folder: Path,
@@ -88,7 +96,10 @@ def _score_part(
         with contextlib.ExitStack() as stack:
             for _, table in partition.tables(columns) if content is None else [(0, content.select(columns))]:
                 margins = model.margins(table)
-                scored = table.select(list(keep)).append_column("margin", pa.array(margins))
+                scored = table.select(list(keep))
+                for wanted in also:
+                    scored = scored.append_column(wanted, pa.array(_column(model, wanted, margins)))
+                scored = scored.append_column("margin", pa.array(margins))
                 scored = scored.append_column("predicted", model.labels(margins))
                 scored = scored.replace_schema_metadata({"privacy_in_words": model.statement.sentence()})
                 if writer is None:
@@ -104,3 +115,7 @@ def _score_part(
         why = first_line(error) if error.errno is None else os.strerror(error.errno)
         raise PublishError(f"{out / name}: cannot be written ({why})") from None
     return None
+
+
+def _column(model: LinearModel, name: str, margins: NDArray[np.float64]) -> NDArray[np.float64]:
+    return model.probability_of(margins) if name == "probability" else model.rank_of(margins)

@@ -212,10 +212,22 @@ class Evaluation:
 
     cells: Cells
     groups: Mapping[str, Mapping[str, Cells]]
+    threshold: float = 0.0  # the model's own, which is one of the edges
+
+    @property
+    def at(self) -> int:
+        """The edge of the model's own threshold, as the number of bins below it."""
+        return self.cells.place(self.threshold)
 
     @classmethod
     def of(
-        cls, counts: Floats, edges: Floats, std: float, columns: Mapping[str, Sequence[str]], units: int = 1
+        cls,
+        counts: Floats,
+        edges: Floats,
+        std: float,
+        columns: Mapping[str, Sequence[str]],
+        units: int = 1,
+        threshold: float = 0.0,
     ) -> Evaluation:
         """From an array of (groups, labels, bins); ``units`` is how many rows one unit counts for at most.
 
@@ -224,7 +236,7 @@ class Evaluation:
         """
         counts, std = counts / units, std / units
         if not columns:
-            return cls(Cells(edges, counts[0, 0], counts[0, 1], std), {})
+            return cls(Cells(edges, counts[0, 0], counts[0, 1], std), {}, threshold)
         groups: dict[str, dict[str, Cells]] = {}
         mean, at, weight = np.zeros(counts.shape[1:]), 0, sum(1 / len(names) for names in columns.values())
         for column, names in columns.items():
@@ -233,7 +245,7 @@ class Evaluation:
             mean += mine.sum(axis=0) / len(names) / weight
             own = {name: Cells(edges, one[0], one[1], std) for name, one in zip(names, mine, strict=True)}
             groups[column] = own
-        return cls(Cells(edges, mean[0], mean[1], std / math.sqrt(weight)), groups)
+        return cls(Cells(edges, mean[0], mean[1], std / math.sqrt(weight)), groups, threshold)
 
     def to_json(self) -> dict[str, Any]:
         """For a file."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -12,8 +12,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from daskrado.errors import DataError, UsageError
+from daskrado.models.decision import Decision
 from daskrado.models.error_bars import ErrorBars
-from daskrado.models.sql import select_margins
+from daskrado.models.link import Link, own_link
+from daskrado.models.sql import select_margins, select_predictions
 from daskrado.privacy.statement import PrivacyStatement
 from daskrado.table.arrow_arrays import as_table
 from daskrado.table.domain import Domain
@@ -53,6 +55,7 @@ class LinearModel:
     learner: str
     details: dict[str, Any] = field(default_factory=dict)
     bars: ErrorBars | None = None
+    decision: Decision = Decision()  # noqa: RUF009 - frozen
 
     def __post_init__(self) -> None:
         if self.weights.shape != (self.domain.width,):
@@ -93,10 +96,58 @@ class LinearModel:
             out[start:stop] = (x @ self.weights) * clip
         return out
 
+    @property
+    def link(self) -> Link | None:
+        """From margins to probabilities: as it was fitted, else the loss's own; None where the loss has none."""
+        return self.decision.link or own_link(self.learner, self.details)
+
+    def _link(self) -> Link:
+        if self.link is None:
+            raise UsageError(
+                f"learner {self.learner} ({self.details.get('loss', 'no loss')}) gives margins, not probabilities: "
+                "daskrado evaluate, or holdout in its pipeline, fits them"
+            )
+        return self.link
+
+    def probabilities(self, table: pa.Table | pd.DataFrame) -> NDArray[np.float64]:
+        """The probability of the positive label, row by row."""
+        self._link()
+        return self.probability_of(self.margins(table))
+
+    def probability_of(self, margins: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The same from margins."""
+        return self._link()(margins)
+
+    def predict_proba(self, table: pa.Table | pd.DataFrame) -> pd.DataFrame:
+        """The probability of each label, the negative one first, row by row."""
+        import pandas as pd
+
+        positive = self.probabilities(table)
+        index = table.index if isinstance(table, pd.DataFrame) else None
+        return pd.DataFrame(dict(zip(self.domain.label.pair, (1 - positive, positive), strict=True)), index=index)
+
+    def ranks(self, table: pa.Table | pd.DataFrame) -> NDArray[np.float64]:
+        """The share of the evaluated units whose margin is smaller, row by row."""
+        return self.rank_of(self.margins(table))
+
+    def rank_of(self, margins: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The same from margins."""
+        if self.decision.ranks is None:
+            raise UsageError("ranks are among units that an evaluation counted: run daskrado evaluate, or holdout")
+        return self.decision.ranks(margins)
+
+    def saying_yes_from(self, probability: float) -> LinearModel:
+        """The same model with another threshold: the positive label from this probability on."""
+        if not 0 < probability < 1:
+            raise UsageError(f"a threshold is a probability above 0 and below 1, got {probability:g}")
+        margin = self._link().margin(probability)
+        chosen = f"probability {probability:g}"
+        return replace(self, decision=replace(self.decision, threshold=margin, chosen=chosen))
+
     def labels(self, margins: NDArray[np.float64]) -> pa.Array:
-        """The Domain's label values for margins; a margin of exactly 0 counts as positive."""
+        """The Domain's label values for margins; a margin of exactly the threshold counts as positive."""
         pair = pa.array(self.domain.label.pair)
-        return pair.take(pa.array((margins >= 0).astype(np.int8)))
+        return pair.take(pa.array((margins >= self.decision.threshold).astype(np.int8)))
 
     def predict(self, table: pa.Table | pd.DataFrame) -> pd.Series:
         """The predicted label of each row; of a Dask frame a Dask series, computed when it is asked for."""
@@ -120,6 +171,8 @@ class LinearModel:
             "domain": self.domain.model_dump(mode="json"),
             "details": self.details,
         }
+        if self.decision != Decision():
+            content["decision"] = self.decision.to_json()
         if self.domain.kernel is not None:
             content["frequencies"] = _frequencies(self.domain)
         return json.dumps(content, indent=2, allow_nan=False) + "\n"
@@ -170,6 +223,7 @@ class LinearModel:
             learner=content["learner"],
             details=details,
             bars=None if content["schema"] != SCHEMA else _bars(content, domain, where),
+            decision=Decision.from_json(content.get("decision"), where),
         )
 
     @classmethod
@@ -183,12 +237,16 @@ class LinearModel:
             raise UsageError(f"{path}: is not UTF-8 text") from error
         return cls.from_json(text, str(path))
 
-    def sql(self, table: str = "lake", *, keep: tuple[str, ...] = ()) -> str:
+    def sql(self, table: str = "lake", *, keep: tuple[str, ...] = (), probability: bool = False) -> str:
         """A SELECT that gives the same margins, in standard SQL (checked in DuckDB and SQLite).
 
         A row that predict refuses gets a null margin: a null, NaN, infinity or value that the Domain does not allow.
+        With ``probability`` it also gives the probability and the predicted label.
         """
-        return select_margins(self.domain, self.weights.tolist(), table, keep)
+        margins = select_margins(self.domain, self.weights.tolist(), table, keep)
+        if not probability:
+            return margins
+        return select_predictions(margins, self._link(), self.decision.threshold, self.domain.label.pair, keep)
 
 
 def _bars(content: dict[str, Any], domain: Domain, where: str) -> ErrorBars:

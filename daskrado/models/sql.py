@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 
 from daskrado.errors import UsageError
+from daskrado.models.link import Link, Logistic, Pieces
 from daskrado.table.domain import BooleanColumn, CategoricalColumn, Column, DateColumn, Domain, NumericColumn
 from daskrado.table.label import Scalar
 
@@ -53,6 +55,41 @@ def select_margins(domain: Domain, weights: Sequence[float], table: str, keep: S
         f"THEN {bound} / SQRT({square}) ELSE 1.0 END AS margin\n"
         f"FROM (SELECT {', '.join(inner)} FROM {_name(table)}) AS encoded"
     )
+
+
+def select_predictions(
+    margins: str, link: Link, threshold: float, pair: Sequence[Scalar], keep: Sequence[str]
+) -> str:
+    """A SELECT around that of :func:`select_margins`: margin, probability and predicted label."""
+    for name in keep:
+        if name.lower() in ("probability", "predicted"):
+            raise UsageError(f"--keep {name}: the SELECT gives a column of that name")
+    kept = "".join(f"{_name(c)}, " for c in dict.fromkeys(keep))
+    no, yes = map(_literal, pair)
+    always = "TRUE" if threshold < 0 else "FALSE"
+    says_yes = f"margin >= {_number(threshold)}" if math.isfinite(threshold) else always
+    return (
+        f"SELECT {kept}margin, {_probability(link)} AS probability,\n"
+        f"CASE WHEN margin IS NULL THEN NULL WHEN {says_yes} THEN {yes} ELSE {no} END AS predicted\n"
+        f"FROM ({margins}) AS scored"
+    )
+
+
+def _probability(link: Link) -> str:
+    """A link as an expression of the column margin."""
+    if isinstance(link, Logistic):
+        odds = f"({_number(link.slope)} * margin + {_number(link.offset)})"
+        inner = f"CASE WHEN {odds} < -700.0 THEN 0.0 ELSE 1.0 / (1.0 + EXP(-{odds})) END"
+    else:
+        assert isinstance(link, Pieces)
+        points = list(zip(link.margins, link.probabilities, strict=True))
+        cases = [f"WHEN margin <= {_number(points[0][0])} THEN {_number(points[0][1])}"]
+        for (left, low), (right, high) in itertools.pairwise(points):
+            slope = _number((high - low) / (right - left))
+            line = f"{_number(low)} + (margin - {_number(left)}) * {slope}"
+            cases.append(f"WHEN margin <= {_number(right)} THEN {line}")
+        inner = f"CASE {' '.join(cases)} ELSE {_number(points[-1][1])} END"
+    return f"CASE WHEN margin IS NOT NULL THEN {inner} END"
 
 
 def _check_names(domain: Domain, keep: Sequence[str]) -> None:

@@ -25,6 +25,9 @@ def evaluate(
     relation: Annotated[Literal["add_remove", "replace_one"] | None, "(default: the model's own)"] = None,
     unit: Annotated[str | None, "--unit COLUMN", "Protect all rows of one COLUMN (default: as the model)."] = None,
     no_privacy: Annotated[bool, "Exact figures that protect nobody."] = False,
+    threshold: Annotated[
+        str | None, "--threshold RULE", "Choose one from the counts: f1, youden, cost=5 or rate=0.1."
+    ] = None,
     bins: Annotated[int | None, "Score bins (default: 20 with noise)."] = None,
     out: Annotated[Path | None, "Output folder (default: beside the model's, with -evaluation)."] = None,
     cluster: OnCluster,
@@ -56,6 +59,7 @@ def evaluate(
             protect=protect or None,
             private=not no_privacy,
             bins=bins,
+            threshold=threshold,
             output=out or folder.with_name(f"{folder.resolve().name}-evaluation"),
             overwrite=overwrite,
             cluster=cluster,

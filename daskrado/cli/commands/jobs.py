@@ -109,22 +109,32 @@ def predict(
     *,
     out: Path,
     keep: Annotated[tuple[str, ...], "A column to carry over (repeatable); the id column by default."] = (),
+    probability: Annotated[bool, "Write the probability of the positive label, too."] = False,
+    rank: Annotated[bool, "Write the share of evaluated units with a smaller margin, too."] = False,
+    threshold: Annotated[float | None, "Say the positive label from this probability on."] = None,
     cluster: OnCluster,
     overwrite: bool = False,
 ) -> Lines:
-    """Score a lake with a published model, out of core, into Parquet."""
+    """Score a lake with a published model, out of core, into Parquet.
+
+    MODEL is a model file or the folder of a run. Columns: margin, predicted, and on request probability and rank.
+    """
     from daskrado.cluster import ClusterConfig, connect
     from daskrado.lake.publish import check_free
     from daskrado.lake.scan import draft_schema
     from daskrado.lake.score import by_scoring, score
     from daskrado.models.linear import LinearModel
 
+    model = model / "model.json" if model.is_dir() else model
     check_free(out, overwrite=overwrite, own=by_scoring, reading=(lake, model))
     loaded = LinearModel.load(model)
+    loaded = loaded if threshold is None else loaded.saying_yes_from(threshold)
+    also = [name for name, wanted in (("probability", probability), ("rank", rank)) if wanted]
     name = loaded.domain.id
     kept = keep or ((name,) if name is not None and name in draft_schema(lake).names else ())
     with connect(cluster or ClusterConfig()) as client, progress_bar("score") as progress:
-        rows = score(loaded, lake, out, keep=kept, client=client, overwrite=overwrite, progress=progress)
+        how: dict[str, Any] = {"keep": kept, "also": also, "overwrite": overwrite}
+        rows = score(loaded, lake, out, client=client, progress=progress, **how)
     return f"{out}: {rows:,} rows scored; as sensitive as the lake they are about"
 
 
@@ -134,11 +144,28 @@ def sql(
     *,
     table: str = "lake",
     keep: Annotated[tuple[str, ...], "A column to select beside the margin (repeatable)."] = (),
+    probability: Annotated[bool, "Select probability and predicted label, too."] = False,
 ) -> Iterator[str]:
     """Print a SELECT that gives a model's margins in a database, under a comment that says how private it is."""
     from daskrado.models.linear import LinearModel
 
-    loaded = LinearModel.load(model)
-    select = loaded.sql(table, keep=keep)
+    loaded = LinearModel.load(model / "model.json" if model.is_dir() else model)
+    select = loaded.sql(table, keep=keep, probability=probability)
     yield f"-- {' '.join(loaded.statement.sentence().split())}"  # a unit of two lines would end the comment
     yield select
+
+
+@command()
+def onnx(model: Path, *, out: Path, overwrite: bool = False) -> Lines:
+    """Write a model as ONNX: margin, probability and label from the columns as they are, for onnxruntime and others.
+
+    MODEL is a model file or the folder of a run.
+    """
+    from daskrado.models.linear import LinearModel
+    from daskrado.models.onnx_graph import write_onnx
+
+    if out.exists() and not overwrite:
+        raise UsageError(f"{out}: exists; choose another or pass --overwrite")
+    loaded = LinearModel.load(model / "model.json" if model.is_dir() else model)
+    inputs = write_onnx(loaded, out)
+    return f"{out}: takes {', '.join(inputs)}; {loaded.statement.sentence()}"
