@@ -6,6 +6,7 @@ import inspect
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, Self
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pandas as pd
@@ -17,9 +18,6 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from daskrado.api import run
 from daskrado.errors import UsageError
 from daskrado.jobs.outcome import Result
-from daskrado.lake.scan import open_lake
-from daskrado.ledger.charging import opened_ledger
-from daskrado.ledger.config import LedgerConfig
 from daskrado.models.linear import LinearModel
 from daskrado.privacy.statement import PrivacyStatement
 from daskrado.sklearn.rows import (
@@ -28,6 +26,7 @@ from daskrado.sklearn.rows import (
     domain_of_numbers,
     is_frame,
     is_lake,
+    mark_of,
     named,
     read_domain,
     with_column,
@@ -36,6 +35,7 @@ from daskrado.table.domain import Domain
 from daskrado.table.label_sides import label_sides
 
 _SEARCHES = "sklearn.model_selection"
+_FITTED_ON: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # of this process; never in a pickle
 
 
 class LakeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -91,7 +91,10 @@ class LakeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
             "domain": domain,
             "output": ".",
         }
-        return self._learned(run(job, write=False), arrays=self.domain is None)
+        self._learned(run(job, write=False), arrays=self.domain is None)
+        if self.private and not (is_lake(rows) or hasattr(rows, "npartitions")):
+            _FITTED_ON[self] = mark_of(rows, domain)
+        return self
 
     def _learned(self, result: Result, *, arrays: bool) -> Self:
         assert result.model is not None
@@ -171,33 +174,25 @@ class LakeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """The share of **public** rows that are classified right, exactly.
 
-        Rows that the ledger knows as private are refused: an exact score of them is a release that nobody paid for.
+        The rows of the fit are refused: an exact score of them is a release that nobody paid for. Other private rows
+        cannot be told from public ones.
         """
         check_is_fitted(self, "model_")
         domain = self.model_.domain
         if is_lake(X):
             raise UsageError("score takes rows in memory: 'daskrado evaluate MODEL LAKE' evaluates a lake")
         rows = self._with_label(self._rows(X) if y is not None else X, y, domain)
-        self._refuse_private(rows, domain)
+        if self.private and _FITTED_ON.get(self) == mark_of(rows, domain):
+            raise UsageError(
+                f"these rows are private, as data set {self.dataset!r}, and score is exact: give public rows, or pay "
+                "for an evaluation (daskrado.evaluate)"
+            )
         column = rows[domain.label.column] if isinstance(rows, pd.DataFrame) else rows.column(domain.label.column)
         sides = label_sides(domain.label, _arrow(column))
         if sides is None:
             raise ValueError(f"y must hold values of the domain's label: {domain.label.in_words}")
         hit = np.where(self.model_.margins(rows) >= 0, 1, -1) == sides
         return float(np.average(hit, weights=sample_weight))
-
-    def _refuse_private(self, rows: Any, domain: Domain) -> None:
-        """A seat belt: it knows a lake that the ledger knows, or the rows of this fit, not parts of them."""
-        if not self.private:
-            return
-        mark = open_lake(rows, domain).fingerprint
-        with opened_ledger(getattr(self, "ledger", None), LedgerConfig()) as ledger:
-            known = ledger.known_as(mark)
-        if known is not None:
-            raise UsageError(
-                f"these rows are private, as data set {known!r}, and score is exact: give public rows, or pay for an "
-                "evaluation"
-            )
 
     @property
     def statement_(self) -> PrivacyStatement:

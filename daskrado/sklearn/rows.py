@@ -6,6 +6,7 @@ be made from the rows themselves, as every other scikit-learn estimator does.
 
 from __future__ import annotations
 
+import secrets
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,10 @@ from sklearn.utils.validation import column_or_1d
 from daskrado.errors import UsageError
 from daskrado.table.arrow_arrays import as_table
 from daskrado.table.domain import Domain
+from daskrado.table.encoding import needed_columns
 from daskrado.table.yaml_file import parse
 
+_KEY = secrets.token_hex(8)  # of this process
 UNIT = "unit"  # the column that ``units=`` of fit becomes, where the estimator names none
 
 
@@ -72,6 +75,14 @@ def with_column(rows: Any, name: str, values: Any, what: str) -> Any:
     if table is not None:
         return table.append_column(name, pa.Array.from_pandas(pd.Series(values)))
     return rows.assign(**{name: values})
+
+
+def mark_of(rows: Any, domain: Domain) -> int:
+    """By which this process knows rows in memory again, in any order."""
+    table, needed = as_table(rows), needed_columns(domain)
+    frame = rows[needed] if table is None else table.select(needed).to_pandas()
+    hashes = pd.util.hash_pandas_object(frame.astype(str), index=False, hash_key=_KEY)
+    return int(hashes.to_numpy().sum()) ^ len(frame)
 
 
 def domain_from_rows(rows: NDArray[np.float64], names: list[str], classes: NDArray[Any]) -> Domain:

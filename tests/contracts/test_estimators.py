@@ -186,6 +186,9 @@ def test_searches_and_exact_scores_of_private_rows_are_refused_and_cost_nothing(
     model.fit(people)
     with pytest.raises(UsageError, match="these rows are private, as data set 'clinic'"):
         model.score(people)
+    shuffled = people.sample(frac=1, random_state=1)
+    with pytest.raises(UsageError, match="these rows are private"):
+        model.score(shuffled[["age", "sex"]], shuffled["sick"])
     assert model.score(_people(seed=4)) > 0.6
     assert model.result_.budget[0]["left"] == pytest.approx(1 - model.result_.budget[0]["share"])
 
