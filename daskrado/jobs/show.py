@@ -8,6 +8,7 @@ from daskrado.errors import BudgetError, UsageError
 from daskrado.jobs.base import Charge, Job
 from daskrado.jobs.chosen_blocks import block_line, unpayable, with_exact_blocks, without
 from daskrado.jobs.outcome import asked_for
+from daskrado.lake.units import check_units
 from daskrado.ledger.charging import planned_prices
 from daskrado.ledger.ledger import Ledger
 from daskrado.ledger.words import no_limit, over_budget, run_line
@@ -21,7 +22,9 @@ def plan_lines(job: Job, ledger: Ledger | None) -> Iterator[str]:
     The lake's schema is looked at first, and refused as the run would refuse it; no row is read.
     """
     job = with_exact_blocks(job)
-    job.scan()
+    lake = job.scan()
+    for protect in job.whose:
+        check_units(lake, protect, job.domain.id)
     charges = job.charges()
     yield f"data set    {job.dataset}"
     yield f"features    {job.domain.width}, {_norm_text(job.domain)}"

@@ -61,7 +61,7 @@ class Lake:
         return sorted({name for part in self.partitions for name, _ in getattr(part, "hive", ())})
 
     def spans(self, column: str) -> dict[str, tuple[int, int] | None] | None:
-        """For each partition the smallest and the largest whole number in a column, if those of no two overlap.
+        """For each partition the smallest and the largest whole number in a column, if no two share more than ends.
 
         They are what footers say. None where some may overlap; the only partition of a lake needs no span.
         """
@@ -71,7 +71,7 @@ class Lake:
         if len(facts) < len(self.partitions) or not all(fact.known and type(fact.smallest) is int for fact in facts):
             return None
         spans = [(fact.smallest, fact.largest) for fact in facts]
-        if any(one[1] >= other[0] for one, other in itertools.pairwise(sorted(spans))):
+        if any(one[1] > other[0] for one, other in itertools.pairwise(sorted(spans))):
             return None
         found: dict[str, tuple[int, int] | None] = {
             part.identity: span for part, span in zip(self.partitions, spans, strict=True)

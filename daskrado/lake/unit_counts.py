@@ -20,7 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from daskrado.errors import DataError
-from daskrado.lake.unit_ids import coded_ids, unit_codes
+from daskrado.lake.unit_ids import coded_ids, unit_codes, unit_hashes
 from daskrado.statistics.bounded import WEIGHT_BITS, unit_weights
 
 STRETCH_ROWS = 1 << 17  # that one task counts at once
@@ -55,18 +55,19 @@ class Counting:
         """
         found = [np.zeros(0, RECORD)]
         for table in tables:
-            known, codes = coded_ids(table.column(self.column), self.key)
             if self.record is None:
+                known, codes = coded_ids(table.column(self.column), self.key)
                 counts = np.bincount(codes, minlength=len(known))
                 chosen = np.flatnonzero(known.any(axis=1) & (counts > 0))
                 found.append(_records(known[chosen], counts[chosen], first + chosen))
             else:
-                found.append(self._ranked(known[codes], table, first))
+                found.append(self.ranked(table, first))
             first += table.num_rows
         return np.concatenate(found)
 
-    def _ranked(self, ids: NDArray[np.uint64], table: pa.Table, first: int) -> Records:
+    def ranked(self, table: pa.Table, first: int) -> Records:
         """Records by a keyed hash of their own ids, never by place or content; only those that may be kept."""
+        ids = unit_hashes(table.column(self.column), self.key)
         known, codes = coded_ids(table.column(self.record), self.key[::-1])
         mine = np.flatnonzero(ids.any(axis=1))
         ranked = _records(ids[mine], known[codes[mine], 0], first + mine)
@@ -106,8 +107,24 @@ class Counting:
 
     def alone(self, tables: Sequence[pa.Table]) -> Weights:
         """The weights of rows whose units own no others."""
+        if self.record is None and all(pa.types.is_integer(table.column(self.column).type) for table in tables):
+            return unit_weights(_owned(tables, self.column), self.bound).astype(np.uint16)
         placed = self.weigh(self.records(tables, 0))
         return self.expand(tables, 0, placed, sum(table.num_rows for table in tables))
+
+
+def _owned(tables: Sequence[pa.Table], column: str) -> NDArray[np.int64]:
+    """For each row how many have its whole number, in rows that are all of a file or a frame; 0 for a null."""
+    kind = tables[0].column(column).type if tables else pa.int64()
+    values = pa.chunked_array([chunk for table in tables for chunk in table.column(column).chunks], kind)
+    if values.null_count == 0 and len(values):
+        numbers = values.to_numpy()
+        steps = numbers[1:] != numbers[:-1]
+        if (numbers[1:] >= numbers[:-1]).all():  # sorted: no more is needed than where they change
+            sizes = np.diff(np.flatnonzero(np.concatenate([[True], steps, [True]])))
+            return np.asarray(np.repeat(sizes, sizes))
+    known, codes = unit_codes(values)
+    return np.asarray(np.append(np.bincount(codes, minlength=len(known) + 1)[: len(known)], 0)[codes])
 
 
 def _nameless(values: pa.Array) -> list[bool]:
@@ -126,9 +143,11 @@ def _records(ids: NDArray[np.uint64], value: NDArray[Any], place: NDArray[Any]) 
 def _by_unit(records: Records, *, by_rank: bool) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Records sorted by unit, then by rank and place; and where each unit begins."""
     high, low = records["high"], records["low"]
-    order = np.argsort(high, kind="stable")
-    same = high[order][1:] == high[order][:-1]
-    if by_rank or (same & (low[order][1:] != low[order][:-1])).any():  # 64 bits agree about once in 2^64 pairs
+    high, low = np.ascontiguousarray(high), np.ascontiguousarray(low)
+    order = np.argsort(high)
+    one, two = high[order], low[order]
+    same = one[1:] == one[:-1]
+    if by_rank or (same & (two[1:] != two[:-1])).any():  # 64 bits agree about once in 2^64 pairs
         order = np.lexsort((records["place"], records["value"], low, high))
         same = (high[order][1:] == high[order][:-1]) & (low[order][1:] == low[order][:-1])
     return order, np.flatnonzero(np.append(True, ~same)[: len(records)])

@@ -1,34 +1,31 @@
 """Who owns which rows: for each row, how many its unit has in the whole lake, exactly.
 
 A row without an id belongs to nobody and counts as nothing. Where the footers show that every unit's rows lie in one
-partition, each task counts for itself, and rows whose ids are not what a footer says count as nothing. Else units
-are counted beforehand: in this process (``lake/unit_counts``), or on workers (``lake/unit_shuffle``).
+partition, but for those at the edge of a file, each task counts for itself (``lake/unit_edges``). Else units are
+counted beforehand: in this process (``lake/unit_counts``), or on workers (``lake/unit_shuffle``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from daskrado.errors import DataError, UsageError
 from daskrado.lake.scan import Lake
 from daskrado.lake.unit_counts import Counting, PlacedWeights, Weights, count_here
+from daskrado.lake.unit_edges import Edges, Spans, count_edges
 from daskrado.lake.unit_ids import type_problem, unit_hashes
 from daskrado.privacy.protect import Protect
-from daskrado.table.arrow_arrays import plain
 
 if TYPE_CHECKING:
     from distributed import Client
 
     from daskrado.lake.unit_shuffle import ClusterWeights
-
-Span = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -36,7 +33,8 @@ class Units:
     """What one unit may count for, and what rows count for that: ``spans`` of ids by partition, or ``weights``."""
 
     counting: Counting = field(repr=False)
-    spans: Mapping[str, Span | None] | None = field(default=None, repr=False)
+    spans: Spans | None = field(default=None, repr=False)
+    edges: Edges = field(default_factory=Edges, repr=False)
     weights: PlacedWeights | ClusterWeights | None = field(default=None, repr=False)
 
     @property
@@ -57,7 +55,7 @@ class Units:
         tables = _read(partition, self.counting.columns, content)
         found = self.counting.alone(tables)
         if (span := self.spans[partition.identity]) is not None:
-            found[~_within(tables, self.counting.column, span)] = 0
+            self.edges.bound(found, tables, self.counting.column, span, first)
         return found
 
     def of_lake(self, lake: Lake) -> Iterator[tuple[Any, Weights]]:
@@ -136,9 +134,10 @@ def units_of(
     check_units(lake, protect, record)
     counting = Counting(protect.column, protect.rows_per_unit, record if protect.how == "sample" else None, key)
     spans = lake.spans(protect.column)
+    client = None if lake.in_memory else client
     if spans is not None:
-        return Units(counting, spans=spans)
-    if client is None or lake.in_memory:
+        return Units(counting, spans, count_edges(counting, lake.partitions, spans, client))
+    if client is None:
         return Units(counting, weights=count_here(counting, lake.partitions))
     from daskrado.lake.unit_shuffle import ClusterWeights
 
@@ -149,13 +148,3 @@ def _read(partition: Any, columns: list[str], content: pa.Table | None) -> list[
     if content is None and not isinstance(getattr(partition, "content", None), pa.Table | None):
         content = partition.content.compute()  # a piece of a Dask frame
     return [content] if content is not None else [table for _, table in partition.tables(columns)]
-
-
-def _within(tables: list[pa.Table], column: str, span: Span) -> NDArray[np.bool_]:
-    """Rows whose ids are what the footer says: a footer that errs must not split a unit in two."""
-    found = [np.zeros(0, bool)]
-    for table in tables:
-        values = plain(table.column(column))
-        inside = pc.and_(pc.greater_equal(values, span[0]), pc.less_equal(values, span[1]))
-        found.append(pc.fill_null(inside, False).combine_chunks().to_numpy(zero_copy_only=False))
-    return np.concatenate(found)

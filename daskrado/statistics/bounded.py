@@ -98,7 +98,7 @@ class WeightedSum(_OfInner):
         assert rows.weights is not None
         high, low = self.zero().reshape(2, -1)
         plain, most = replace(rows, weights=None), self.maxima
-        for weight in np.unique(rows.weights).tolist():
+        for weight in np.flatnonzero(np.bincount(rows.weights)).tolist():
             if not weight:
                 continue
             found = self.inner.partial(plain.where(rows.weights == weight))

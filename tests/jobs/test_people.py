@@ -331,6 +331,9 @@ def test_a_plan_says_what_the_bound_costs_and_saves(tmp_path: Path) -> None:
     told = "\n".join(plan_lines(job_of(people(), tmp_path, protect=protecting(bound=2)), None))
     assert "people      one patient is known by patient and counts as 2 rows at most: all rows are used" in told
     assert "the noise is that of 2 rows, whatever one patient owns; rows_per_unit: 80 would need 40 times" in told
+    floats = protecting(column="a")
+    with pytest.raises(DataError, match=r"protect\.unit\.column 'a' is double, but a unit is named by whole numbers"):
+        list(plan_lines(job_of(people(), tmp_path, protect=floats), None))
     rows = Protect(relation=Relation.ADD_REMOVE, unit="one patient")
     assert "people " not in "\n".join(plan_lines(job_of(people(), tmp_path, protect=rows), None))
     two, many = (

@@ -189,6 +189,33 @@ def test_a_footer_that_errs_splits_nobody_in_two(tmp_path: Path) -> None:
     assert (weights[~first & (frame.patient < 20)] == 0).all()
 
 
+@pytest.mark.cluster
+@pytest.mark.parametrize("how", ["spread", "sample"])
+def test_a_sorted_lake_needs_no_shuffle_though_people_lie_across_its_files(
+    how: str, tmp_path: Path, two_workers: Any
+) -> None:
+    protect = Protect.model_validate(
+        {"relation": "add_remove", "unit": {"column": "patient", "name": "one", "bound": 2, "how": how}}
+    )
+    frame = people(700, 60).sort_values("patient", kind="stable")
+    frame.loc[frame.patient.between(20, 29), "patient"] = 20  # one person in several whole files
+    mixed, lake = (
+        lake_of(tmp_path / "mixed", frame.sample(frac=1, random_state=2), 3),
+        lake_of(tmp_path / "s", frame, 9),
+    )
+    found = []
+    for source, client in ((mixed, None), (lake, None), (lake, two_workers)):
+        units = units_of(source, protect, KEY, "visit", client=client)
+        assert units is not None
+        assert (units.weights is None) == (source is lake)
+        options = {"units": units, "client": client}
+        found.append(collect(Moments(DOMAIN.width), source, DOMAIN, LATTICE, **options).vector.tolist())
+    assert found[0] == found[1] == found[2]
+    assert len(units.edges.weights) >= 5
+    assert units.edges.kept.size == (0 if how == "spread" else 2 * len(units.edges.weights))
+    assert "20" not in repr(units)
+
+
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.int32(), pa.uint64()])
 def test_ids_of_any_type_are_counted_alike(kind: pa.DataType, tmp_path: Path) -> None:
     frame = people(600, 50)
