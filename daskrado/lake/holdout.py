@@ -32,7 +32,7 @@ class Part:
     @property
     def partition(self) -> str:
         """What tells this partition of the data set from others."""
-        return f"{self.share:g} held out by {self.column}"
+        return f"{self.share!r} held out by {self.column}"  # all digits: another share is another partition
 
     def absent(self, table: pa.Table) -> NDArray[np.bool_]:
         """Which rows of a table are not in this part; one without an id is in none."""

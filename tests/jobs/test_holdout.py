@@ -238,3 +238,10 @@ def test_a_spent_part_is_refused_and_nothing_is_debited(tmp_path: Path) -> None:
     with pytest.raises(BudgetError, match="does not cover this"):
         daskrado.run(keys(visits(), protect=protect), write=False, ledger=ledger)
     assert len([e for e in Ledger.open(ledger).entries() if e.state != "void"]) == before
+
+
+def test_shares_that_differ_in_their_last_digit_are_two_partitions() -> None:
+    """Some ids are trained on in the one and held out in the other: as one partition they would pay once for both."""
+    one, other = (Part("clinic", "id", share, HELD_OUT) for share in (0.2, 0.2000000001))
+    assert one.partition != other.partition
+    assert one.partition == "0.2 held out by id"
