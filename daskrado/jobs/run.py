@@ -123,7 +123,11 @@ class Run:
             how = {"client": self.client, "report": self.progress}
             begin_step(self.progress, "stretch of units")
             with self.clock("units"):
-                found = units_of(self.lake, protect, secrets.token_bytes(32), self.job.domain.id, **how)
+                # Which rows are kept must not change when a run is resumed, whose noise on them may be repeated.
+                key = (
+                    self.account.row_key("units").key_bytes() if protect.how == "sample" else secrets.token_bytes(32)
+                )
+                found = units_of(self.lake, protect, key, self.job.domain.id, **how)
             self._units[which] = found
         return self._units[which]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from scipy.stats import chisquare
 
 import daskrado
@@ -255,6 +257,35 @@ def test_noise_on_rows_is_drawn_for_those_that_are_kept_of_a_person() -> None:
     assert np.array_equal(noise(frame, 1e-3, units), noise(kept, 1e-3, None))  # so little noise that all of it is 0
     one, two = (EdgeNoise.for_budget(1.0, 1e-6, DOMAIN.width, k, 6).scale for k in (1, 2))
     assert two / one == pytest.approx(np.sqrt(2), rel=1e-6)  # k edges move by root k in all
+
+
+def test_a_resumed_run_keeps_the_same_rows_of_each_person(
+    tmp_path: Path, killed: Callable[[str], None], own_ledger: Path
+) -> None:
+    """Noise on rows is repeated after a crash; on other rows it would be another release, and is refused."""
+    item = {"name": "s", "kind": "noisy_edges", "count": 8, "budget": {"epsilon": 8.0, "delta": 1e-6}}
+    item["protect"] = {"relation": "replace_one", "unit": UNIT | {"how": "sample"}}
+    job = {
+        "kind": "rados", "dataset": "visits", "lake": written(tmp_path / "lake", people(), 3), "sets": [item],
+        "domain": DOMAIN.model_dump(mode="json"), "output": str(tmp_path / "out"),
+        "ledger": {"first_limit": {"epsilon": 50, "delta": 1e-2}},
+    }  # fmt: skip
+    pipeline = tmp_path / "job.yaml"
+    pipeline.write_text(yaml.safe_dump(job))
+    death = "lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)"
+    killed(f"import daskrado, daskrado.jobs.publish as p\np.publish = {death}\ndaskrado.run({str(pipeline)!r})")
+    (run,) = {entry.run for entry in Ledger.open(own_ledger).entries()}
+    result = daskrado.resume(run)
+    assert (tmp_path / "out" / "s.rados.parquet").exists()
+    (made,) = result.value.sets
+    assert made.rados.rows is None  # public is the number of people, not of rows
+    people_std = made.rados.noise_std[0] / np.sqrt(people().patient.nunique() / 2)
+    rows_std = made.rados.noise_std[0] / np.sqrt(len(people()) / 2)
+    (planned,) = [
+        float(text.split("deviation ")[1].split(",")[0]) for _, text in load_job(job).plan() if "deviation" in text
+    ]
+    assert people_std == pytest.approx(planned, rel=1e-3)
+    assert rows_std != pytest.approx(planned, rel=1e-3)
 
 
 @pytest.mark.parametrize(
