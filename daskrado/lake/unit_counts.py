@@ -8,7 +8,6 @@ scratch files without a name (here), or in Dask's own shuffle (``lake/unit_shuff
 
 from __future__ import annotations
 
-import itertools
 import mmap
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -177,27 +176,30 @@ def stretches(partitions: Sequence[Any]) -> list[Stretch]:
     """The rows of partitions in stretches of whole row groups: STRETCH_ROWS at most, or one larger row group."""
     found: list[Stretch] = []
     first, rows, parts = 0, 0, list[Any]()
-    for piece in itertools.chain.from_iterable(map(_row_groups, partitions)):
-        whole = getattr(piece, "group_rows", None) is None
-        if rows and (whole or rows + piece.rows > STRETCH_ROWS):
-            found.append(Stretch(first, rows, tuple(parts)))
-            first, rows, parts = first + rows, 0, []
-        if parts and parts[-1].path == piece.path and piece.row_groups[0] > parts[-1].row_groups[-1]:
-            groups, sizes = parts[-1].row_groups + piece.row_groups, parts[-1].group_rows + piece.group_rows
-            parts[-1] = replace(parts[-1], row_groups=groups, group_rows=sizes, rows=sum(sizes))
-        else:
-            parts.append(piece)
-        rows += piece.rows
-    return [*found, Stretch(first, rows, tuple(parts))] if rows else found
+    for partition in partitions:
+        groups = getattr(partition, "group_rows", ())
+        pieces = [partition] if len(groups) < 2 else _row_groups(partition)
+        for piece in pieces:
+            alone = not groups or rows + piece.rows > STRETCH_ROWS
+            if parts and alone:
+                found.append(Stretch(first, rows, tuple(parts)))
+                first, rows, parts = first + rows, 0, []
+            if parts and groups and parts[-1].path == piece.path and len(pieces) > 1 and piece is not pieces[0]:
+                parts[-1] = _joined(parts[-1], piece)
+            else:
+                parts.append(piece)
+            rows += piece.rows
+    return [*found, Stretch(first, rows, tuple(parts))] if parts else found
 
 
 def _row_groups(partition: Any) -> list[Any]:
-    if getattr(partition, "group_rows", None) is None:
-        return [partition]
-    return [
-        replace(partition, row_groups=(group,), group_rows=(rows,), rows=rows)
-        for group, rows in zip(partition.row_groups, partition.group_rows, strict=True)
-    ]
+    pairs = zip(partition.row_groups, partition.group_rows, strict=True)
+    return [replace(partition, row_groups=(group,), group_rows=(rows,), rows=rows) for group, rows in pairs]
+
+
+def _joined(one: Any, other: Any) -> Any:
+    groups, sizes = one.row_groups + other.row_groups, one.group_rows + other.group_rows
+    return replace(one, row_groups=groups, group_rows=sizes, rows=sum(sizes))
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ worker that made them, as plain futures: they end with the client, and are made 
 
 from __future__ import annotations
 
+import contextvars
 import logging
 import secrets
 from collections.abc import Sequence
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from distributed import Client
 
+_BUCKET_ROWS = 1 << 19  # records that a task weighs at once
 _HOME = "stretch"  # the column of the stretch that a weight goes back to
 
 
@@ -89,7 +91,7 @@ class ClusterWeights:
         label = job_label()
         name = partial(label.task_name, mark=secrets.token_hex(8))
         shared = ask_workers(self._client, self._client.scatter, _Shared(self._counting), direct=True, hash=False)
-        graph = self._graph(shared, name)  # Dask's frames take no annotations
+        graph = contextvars.Context().run(self._graph, shared, name("units"))  # Dask's frames take no annotations
         with dask.annotate(**label.annotation()), Watch(self._client, name("units"), lambda _: "the lake") as watch:
             made = self._client.compute(graph, retries=RETRIES, sync=False)
             watch.follow(made)
@@ -103,7 +105,7 @@ class ClusterWeights:
                     self._report(len(made) - watch.open, len(made))
         return list(made)
 
-    def _graph(self, shared: Any, name: Any) -> list[Any]:
+    def _graph(self, shared: Any, name: str) -> list[Any]:
         """Records by stretch, shuffled to their units, weighed, shuffled back, spread over the rows."""
         import dask.dataframe as dd
         import pandas as pd
@@ -113,17 +115,17 @@ class ClusterWeights:
         contents = [getattr(cut.parts[0], "content", None) for cut in cuts]  # pieces of a Dask frame
         count, spread = delayed(_records_of, pure=False), delayed(_spread, pure=False)
         counted = [
-            count(cut, shared, content, dask_key_name=f"{name('units-count')}-{number}")
+            count(cut, shared, content, dask_key_name=f"{name}-count-{number}")
             for number, (cut, content) in enumerate(zip(map(_bare, cuts), contents, strict=True))
         ]
         empty = pd.DataFrame(np.zeros(0, RECORD))
         records = dd.from_delayed(counted, meta=empty, verify_meta=False)
-        buckets = max(len(cuts), len(workers_of(self._client)))
+        buckets = max(len(workers_of(self._client)), -(-sum(cut.rows for cut in cuts) // _BUCKET_ROWS))
         owned = records.shuffle("low", npartitions=buckets, shuffle_method="p2p")
         weighed = owned.map_partitions(_weigh, shared, tuple(cut.first for cut in cuts), meta=_placed_meta())
         home = weighed.set_index(_HOME, divisions=list(range(len(cuts) + 1)), shuffle_method="p2p")
         return [
-            spread(cut, shared, content, placed, dask_key_name=f"{name('units-weights')}-{number}")
+            spread(cut, shared, content, placed, dask_key_name=f"{name}-weights-{number}")
             for number, (cut, content, placed) in enumerate(
                 zip(map(_bare, cuts), contents, home.to_delayed(), strict=True)
             )

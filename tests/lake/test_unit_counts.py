@@ -138,6 +138,17 @@ def test_workers_keep_weights_in_scratch_files_and_the_driver_none(
     )
 
 
+@pytest.mark.cluster
+def test_a_dask_frame_and_wishes_of_a_cluster_file_are_no_obstacle(two_workers: Any) -> None:
+    import dask
+    import dask.dataframe as dd
+
+    frame = people(900, 200)
+    lake = open_lake(dd.from_pandas(frame, npartitions=3), DOMAIN)
+    with dask.annotate(priority=3):
+        assert summed(lake, client=two_workers) == summed(open_lake(frame, DOMAIN))
+
+
 def test_a_scratch_array_travels_with_its_content() -> None:
     array = np.arange(1000, dtype=np.uint16)
     assert pickle.loads(pickle.dumps(ScratchArray(array))).array.tolist() == array.tolist()
