@@ -115,6 +115,12 @@ class Job(Frozen):
         protect = getattr(self, "protect", None)
         if isinstance(protect, Protect) and not self.counts_units:
             protect.refuse_units(f"kind {self.name}")
+        for own in self.whose:
+            if own.within is not None and self.blocks is not None and own.within != self.blocks.column:
+                raise ValueError(
+                    f"protect.unit.within {own.within!r} is not blocks.column {self.blocks.column!r}: such a unit "
+                    "may have rows in several blocks; leave one of them out, or name the same column"
+                )
         if isinstance(protect, Protect) and protect.feature is not None:
             check_protected_feature(self.domain, protect.feature, "protect.feature")
         return self
@@ -239,7 +245,13 @@ class PrivateJob(Job):
         """What every statement of the job takes for granted."""
         feature = self.asked.protect.feature
         named = f"only the value of {feature!r} is protected; all other columns are taken as public"
+        protect = self.asked.protect
         blocks = [] if self.blocks is None else [self.blocks.assumption]
+        if self.blocks is not None and protect.column is not None and protect.within is None:
+            blocks.append(
+                f"{protect.unit} may have rows in several blocks, and loses what all runs that read any of them cost "
+                "together: only a limit for the whole data set holds that"
+            )
         known = about_domain(self.domain)
         return (self.asked.protect.owned, known, *([named] if feature is not None else []), *blocks)
 

@@ -50,8 +50,6 @@ class ContinualJob(LearnJob):
     name: ClassVar[str] = "continual"
     reserves: ClassVar[bool] = False  # a horizon goes on under the grant of its first night
     pays_by_block: ClassVar[bool] = False
-    counts_units: ClassVar[bool] = False
-
     continual: Continual
 
     @model_validator(mode="after")
@@ -62,6 +60,12 @@ class ContinualJob(LearnJob):
         if statistic is None or statistic.needs_seeds:
             raise ValueError(
                 f"continual release needs a learner on plain sums, such as moments; {self.learner.name} has none"
+            )
+        protect = self.asked.protect
+        if protect.column is not None and protect.within is None:
+            raise ValueError(
+                f"{protect.unit} may have rows on several nights: continual release protects its rows of one block, "
+                "protect.unit.within: COLUMN, or rows, with protect.unit as a text"
             )
         if self.blocks is None:
             raise ValueError("continual reads each block once: name their column, blocks: {column: day}")

@@ -111,7 +111,8 @@ class Charge:
         if said.column is None:
             whose = Whose(self.relation, said.unit, rows=said.rows_per_unit, feature=feature)
         else:
-            whose = Whose(self.relation, said.unit, said.column, said.rows_per_unit, feature=feature)
+            bound = said.rows_per_unit
+            whose = Whose(self.relation, said.unit, said.column, bound, feature=feature, within=said.within)
         blocks = tuple(self.blocks)
         return Debit(whose, self.event, self.statement.theorem, blocks, delta=said.delta, part=self.part)
 

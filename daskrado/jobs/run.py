@@ -118,7 +118,7 @@ class Run:
         """What each row counts for, where units are protected that may own several."""
         if protect is None or protect.column is None:
             return None
-        which = (protect.column, protect.rows_per_unit, protect.how)
+        which = (f"{protect.column}/{protect.within}", protect.rows_per_unit, protect.how)
         if which not in self._units:
             how = {"client": self.client, "report": self.progress}
             begin_step(self.progress, "stretch of units")

@@ -34,21 +34,26 @@ def _names(frame: Any) -> list[str]:
 def _values(frame: Any, column: str) -> set[str]:
     table = as_table(frame)
     held = pa.chunked_array([pa.Array.from_pandas(frame[column])]) if table is None else table.column(column)
-    return {text for text in pc.unique(_texts(held, column)).to_pylist() if text}
+    return {text for text in pc.unique(block_texts(held, column)).to_pylist() if text}
 
 
 def in_blocks(table: pa.Table, column: str, values: Sequence[str]) -> pa.Table:
     """The rows of some blocks."""
-    return table.filter(pc.is_in(_texts(table.column(column), column), value_set=pa.array(values, pa.string())))
+    return table.filter(pc.is_in(block_texts(table.column(column), column), value_set=pa.array(values, pa.string())))
 
 
-def _texts(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+def name_problem(kind: pa.DataType) -> str | None:
+    """Why the values of a column of this type cannot be names of blocks; None if they can."""
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    if text or pa.types.is_null(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        return None
+    return None if pa.types.is_date(kind) else f"is {kind}; it must hold texts, whole numbers, truths or dates"
+
+
+def block_texts(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     """A column's values as folders would be named: dates as 2026-11-17, truths as true and false."""
+    if (problem := name_problem(column.type)) is not None:
+        raise UsageError(f"blocks.column {name!r} {problem}")
     data = plain(column)
-    kind = data.type
-    text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind)
-    if not (text or pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_date(kind)):
-        raise UsageError(
-            f"blocks.column {name!r} is {kind} in the frame; a block is a text, a whole number, a truth or a date"
-        )
-    return (data.cast(pa.date32()) if pa.types.is_date(kind) else data).cast(pa.string())
+    return (data.cast(pa.date32()) if pa.types.is_date(data.type) else data).cast(pa.string())

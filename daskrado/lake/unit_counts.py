@@ -19,7 +19,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from daskrado.errors import DataError
-from daskrado.lake.unit_ids import coded_ids, unit_codes, unit_hashes
+from daskrado.lake.frame_blocks import block_texts
+from daskrado.lake.unit_ids import coded_ids, paired, unit_codes, unit_hashes
 from daskrado.statistics.bounded import WEIGHT_BITS, unit_weights
 
 STRETCH_ROWS = 1 << 17  # that one task counts at once
@@ -35,17 +36,31 @@ Weights = NDArray[np.uint16]
 
 @dataclass(frozen=True)
 class Counting:
-    """How units are known and what they may count for; ``record`` names records where rows are sampled."""
+    """How units are known and what they may count for; ``record`` names records where rows are sampled.
+
+    Where there is ``within``, a unit is all rows with one id and one value of that column.
+    """
 
     column: str
     bound: int
     record: str | None
     key: bytes = field(repr=False)
+    within: str | None = None
 
     @property
     def columns(self) -> list[str]:
         """What is read."""
-        return [self.column, *([] if self.record in (None, self.column) else [str(self.record)])]
+        return list(dict.fromkeys([*self.naming, *([] if self.record is None else [self.record])]))
+
+    @property
+    def naming(self) -> list[str]:
+        """The columns that say whose a row is."""
+        return [self.column, *([] if self.within is None else [self.within])]
+
+    def _named(self, table: pa.Table) -> pa.ChunkedArray:
+        """Whose each row is."""
+        own = table.column(self.column)
+        return own if self.within is None else paired(own, block_texts(table.column(self.within), self.within))
 
     def records(self, tables: Iterable[pa.Table], first: int) -> Records:
         """What tables, whose first row is the lake's row ``first``, say about units: never more records than rows.
@@ -55,7 +70,7 @@ class Counting:
         found = [np.zeros(0, RECORD)]
         for table in tables:
             if self.record is None:
-                known, codes = coded_ids(table.column(self.column), self.key)
+                known, codes = coded_ids(self._named(table), self.key)
                 counts = np.bincount(codes, minlength=len(known))
                 chosen = np.flatnonzero(known.any(axis=1) & (counts > 0))
                 found.append(_records(known[chosen], counts[chosen], first + chosen))
@@ -66,7 +81,7 @@ class Counting:
 
     def ranked(self, table: pa.Table, first: int) -> Records:
         """Records by a keyed hash of their own ids, never by place or content; only those that may be kept."""
-        ids = unit_hashes(table.column(self.column), self.key)
+        ids = unit_hashes(self._named(table), self.key)
         known, codes = coded_ids(table.column(self.record), self.key[::-1])
         mine = np.flatnonzero(ids.any(axis=1))
         ranked = _records(ids[mine], known[codes[mine], 0], first + mine)
@@ -94,7 +109,7 @@ class Counting:
             return np.maximum(dense, 0).astype(np.uint16)
         found, start = np.zeros(rows, dtype=np.uint16), 0
         for table in tables:
-            values, codes = unit_codes(table.column(self.column))
+            values, codes = unit_codes(self._named(table))
             own = np.append(dense[start : start + len(values)], 0)
             lost = np.flatnonzero(own < 0)
             if not all(_nameless(values.take(lost))):
@@ -106,7 +121,11 @@ class Counting:
 
     def alone(self, tables: Sequence[pa.Table]) -> Weights:
         """The weights of rows whose units own no others."""
-        if self.record is None and all(pa.types.is_integer(table.column(self.column).type) for table in tables):
+        if (
+            self.within is None
+            and self.record is None
+            and all(pa.types.is_integer(table.column(self.column).type) for table in tables)
+        ):
             return unit_weights(_owned(tables, self.column), self.bound).astype(np.uint16)
         placed = self.weigh(self.records(tables, 0))
         return self.expand(tables, 0, placed, sum(table.num_rows for table in tables))
@@ -298,4 +317,4 @@ def _expanded(counting: Counting, cuts: Sequence[Stretch], back: _Buckets, rows:
             held, taken = np.concatenate([held, back.take(taken)]), taken + 1
         mine = held["place"] < cut.first + cut.rows
         placed, held = held[mine], held[~mine]
-        yield counting.expand(cut.tables([counting.column]), cut.first, placed, cut.rows)
+        yield counting.expand(cut.tables(counting.naming), cut.first, placed, cut.rows)

@@ -45,6 +45,26 @@ def coded_ids(column: pa.ChunkedArray, key: bytes) -> tuple[NDArray[np.uint64], 
     return np.concatenate([known, np.zeros((1, 2), np.uint64)]), codes
 
 
+def paired(units: pa.ChunkedArray, values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A text for each pair of a unit and a value, another for every other pair; null where one of them is missing.
+
+    The value comes first, after its length, so that no two pairs have the same text; a unit that is a whole number is
+    written as one, whatever its type.
+    """
+    known, codes = unit_codes(units)
+    texts = known.cast(pa.large_binary()).to_pylist() if not pa.types.is_integer(known.type) else known.to_pylist()
+    plain_texts = [str(_canonical(text)) if isinstance(text, bytes) else str(text) for text in texts]
+    names = pa.array([text or None for text in plain_texts] + [None], pa.string()).take(pa.array(codes))
+    filled = pc.if_else(pc.equal(values, ""), None, values)
+    length = pc.binary_length(filled).cast(pa.string())
+    return pa.chunked_array([pc.binary_join_element_wise(length, filled, names, ":").combine_chunks()])
+
+
+def _canonical(text: bytes) -> str | int:
+    whole = _whole(text.strip())
+    return text.strip().decode("latin-1") if whole is None else whole
+
+
 def unit_codes(column: pa.ChunkedArray) -> tuple[pa.Array, NDArray[Any]]:
     """The different values of a column in the order of their first rows, and each row's place among them, nulls last.
 

@@ -179,5 +179,5 @@ def _spread(cut: Stretch, shared: _Shared, content: pa.Table | None, placed: pd.
     held = np.empty(len(placed), PLACED)
     held["place"], held["weight"] = placed["place"].to_numpy(), placed["weight"].to_numpy()
     counting = shared.counting
-    tables = cut.tables([counting.column], content)
+    tables = cut.tables(counting.naming, content)
     return ScratchArray(counting.expand(tables, cut.first, held, cut.rows), get_worker().local_directory)

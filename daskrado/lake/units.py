@@ -16,6 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from daskrado.errors import DataError, UsageError
+from daskrado.lake.frame_blocks import name_problem
 from daskrado.lake.scan import Lake
 from daskrado.lake.unit_counts import Counting, PlacedWeights, Weights, count_here
 from daskrado.lake.unit_edges import Edges, Spans, count_edges
@@ -108,12 +109,16 @@ def check_units(lake: Lake, protect: Protect, record: str | None) -> None:
         raise UsageError(
             "protect.unit.how: sample keeps records by their id: name the domain's id column, or use how: spread"
         )
+    named = [("column", protect.column, type_problem)]
+    if protect.within is not None:
+        named.append(("within", protect.within, name_problem))
     for path, schema in lake.schemas or (("", lake.schema),):
-        where = f"{path}: protect.unit.column {protect.column!r}".removeprefix(": ")
-        if protect.column not in schema.names:
-            raise DataError(f"{where}: the lake has no such column; it has {', '.join(schema.names[:20])}")
-        if (problem := type_problem(schema.field(protect.column).type)) is not None:
-            raise DataError(f"{where} {problem}")
+        for key, column, problem_of in named:
+            where = f"{path}: protect.unit.{key} {column!r}".removeprefix(": ")
+            if column not in schema.names:
+                raise DataError(f"{where}: the lake has no such column; it has {', '.join(schema.names[:20])}")
+            if (problem := problem_of(schema.field(column).type)) is not None:
+                raise DataError(f"{where} {problem}")
 
 
 def units_of(
@@ -132,8 +137,9 @@ def units_of(
     if protect is None or protect.column is None:
         return None
     check_units(lake, protect, record)
-    counting = Counting(protect.column, protect.rows_per_unit, record if protect.how == "sample" else None, key)
-    spans = lake.spans(protect.column)
+    record = record if protect.how == "sample" else None
+    counting = Counting(protect.column, protect.rows_per_unit, record, key, protect.within)
+    spans = None if protect.within is not None else lake.spans(protect.column)  # which are of ids alone
     client = None if lake.in_memory else client
     if spans is not None:
         return Units(counting, spans, count_edges(counting, lake.partitions, spans, client))

@@ -29,7 +29,7 @@ from daskrado.privacy.filter import Cost, Filter, filter_from_json
 from daskrado.privacy.groups import Whose, charged_as, steps
 
 Debits = Callable[[], Counter[Debit]]
-_A_ROW: dict[str, Any] = {"column": None, "bound": None, "owns": None, "rows": 1}
+_A_ROW: dict[str, Any] = {"column": None, "within": None, "bound": None, "owns": None, "rows": 1}
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,8 @@ def planned_prices(
     if first is None:
         return [], "none set yet: the owner sets one with `daskrado ledger limit`"
     limits = following_limits(debits[0].for_limit, filter_for(first.epsilon, first.delta))
-    block = EACH if debits[0].blocks else ""
+    people = debits[0].whose.column is not None and debits[0].whose.within is None
+    block = EACH if debits[0].blocks and not people else ""
     budgets = [empty(0, dataset, kind, block, rule) for kind, rule in limits]
     return price_of(budgets, debits), f"none set yet; this run would set {amount(first.epsilon, first.delta)}"
 

@@ -30,16 +30,19 @@ def whose(relation: Relation | str | Whose) -> Whose:
     return Whose(kind, feature="" if kind is Relation.FEATURE_FLIP else None)
 
 
-def people(relation: str | None, column: str | None, unit: str | None, owns: int | None) -> Whose:
-    """Whom a limit is for: rows, or those whose ids a column holds."""
+def people(
+    relation: str | None, column: str | None, unit: str | None, owns: int | None, within: str | None = None
+) -> Whose:
+    """Whom a limit is for: rows, or those whose ids a column holds, with all rows or those ``within`` a value."""
     kind = whose(relation or Relation.ADD_REMOVE)
     if column is None:
-        if (unit, owns) != (None, None):
+        if (unit, owns, within) != (None, None, None):
             raise UsageError(
-                "a limit for people names the column of their ids: give --column, or drop --unit and --owns"
+                "a limit for people names the column of their ids: give --column, or drop --unit, --owns and --within"
             )
         return kind
-    return replace(kind, column=column, unit=unit or f"one {column}", owns=owns)
+    called = f"one {column}" + ("" if within is None else f" and {within}")
+    return replace(kind, column=column, unit=unit or called, owns=owns, within=within)
 
 
 def following_limits(relation: Relation | str | Whose, rule: Filter) -> list[tuple[Whose, Filter]]:

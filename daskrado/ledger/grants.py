@@ -49,7 +49,8 @@ class Grants:
 
     def first_limit(self, config: LedgerConfig, dataset: str, relation: Relation | Whose) -> None:
         """Set a pipeline's first limit, where it applies, and note it."""
-        block = EACH if self._blocks else ""
+        people = isinstance(relation, Whose) and relation.column is not None and relation.within is None
+        block = EACH if self._blocks and not people else ""
         self.notes += set_first_limit(self.ledger, config, dataset, relation, block)
 
     @property

@@ -38,6 +38,7 @@ class Whose:
     rows: int = 1
     feature: str | None = None
     owns: int | None = None
+    within: str | None = None  # with a column: the unit's rows with one value of this column, such as a day
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "relation", Relation(self.relation))
@@ -48,6 +49,8 @@ class Whose:
             raise UsageError("feature names the protected column under feature_flip, and only then")
         if self.column is None and (self.bound is not None or self.owns is not None):
             raise UsageError("a bound on the rows of a unit needs the column that names the unit")
+        if self.within is not None and self.column in (None, self.within):
+            raise UsageError("a unit within a column's values needs another column that names it")
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON; ``Whose(**fields)`` reads it."""
@@ -58,7 +61,12 @@ class Whose:
     @property
     def whom(self) -> dict[str, Any]:
         """What tells it from somebody else under the same relation; nothing for one row."""
-        own = {"column": self.column, "feature": self.feature, "rows": self.rows if self.rows > 1 else None}
+        own = {
+            "column": self.column,
+            "within": self.within,
+            "feature": self.feature,
+            "rows": self.rows if self.rows > 1 else None,
+        }
         return {name: value for name, value in own.items() if value}
 
     def __str__(self) -> str:
@@ -71,7 +79,8 @@ class Whose:
         if self.column is None:
             return self.unit if self.rows == 1 else f"{self.unit}, {self.rows} rows"
         owned = "" if self.owns is None else f", {self.owns:,} at most by the owner's word, which nothing checks"
-        return f"{self.unit} (all rows of one {self.column}{owned})"
+        both = "" if self.within is None else f" and one {self.within}"
+        return f"{self.unit} (all rows of one {self.column}{both}{owned})"
 
 
 def steps(entry: Whose, limit: Whose) -> int | None:
@@ -85,6 +94,8 @@ def steps(entry: Whose, limit: Whose) -> int | None:
     - *unit, rows*: whatever happens inside a unit replaces it (one step), or removes and adds it (two). Different
       rows may belong to different units. A row that is removed may be the last of its unit, which a replacement
       that keeps the id does not cover.
+    - *unit, the unit within a value*: what happens to its rows of one day happens inside the unit, as for rows. The
+      other way round nothing follows: a unit may have rows on any number of days.
     - *rows, unit*: only where the owner declared that a unit owns at most R rows. Replacing a unit may change the
       number of rows, which replacements of rows do not.
 
@@ -100,8 +111,10 @@ def steps(entry: Whose, limit: Whose) -> int | None:
         return math.ceil(factor * limit.rows / entry.rows)
     if entry.column is None:
         return _rows_for_unit(entry, limit, factor)
-    if limit.column is not None:
-        return factor if limit.column == entry.column else None
+    if limit.column is not None and (limit.column, limit.within) == (entry.column, entry.within):
+        return factor
+    if limit.column is not None and (limit.column != entry.column or entry.within is not None):
+        return None
     inside = 2 if entry.relation is Relation.ADD_REMOVE else 1
     return inside * limit.rows
 

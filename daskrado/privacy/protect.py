@@ -16,11 +16,14 @@ from daskrado.table.yaml_file import Frozen, NestedMistakes
 class Unit(Frozen):
     """A unit (a patient, a client) that owns all rows with one id, and what it may count for.
 
+    With ``within`` it owns those that also have one value of that column: a patient's rows of one day.
+
     ``spread`` weights each of its n rows by min(1, bound / n), so that all are used; ``sample`` keeps ``bound`` of
     them.
     """
 
     column: str = Field(min_length=1)
+    within: str | None = Field(default=None, min_length=1)
     name: str = Field(min_length=1)
     bound: int = Field(default=1, ge=1, le=10_000)
     how: Literal["spread", "sample"] = "spread"
@@ -38,6 +41,7 @@ class Protect(Frozen):
     rows_per_unit: int = Field(default=1, ge=1, le=10_000)
     feature: str | None = Field(default=None, description="the boolean column, under feature_flip")
     column: str | None = Field(default=None, description="the column that names the unit")
+    within: str | None = Field(default=None, description="a column of which the unit's rows have one value")
     how: Literal["spread", "sample"] | None = None
 
     @model_validator(mode="before")
@@ -53,12 +57,14 @@ class Protect(Frozen):
         except ValidationError as error:
             raise NestedMistakes.of(error, content["unit"]) from error
         own = {"unit": unit.name, "rows_per_unit": unit.bound, "column": unit.column, "how": unit.how}
-        return {**content, **own}
+        return {**content, **own, **({} if unit.within is None else {"within": unit.within})}
 
     @model_validator(mode="after")
     def _check(self) -> Protect:
-        if (self.column is None) != (self.how is None):
+        if (self.column is None) != (self.how is None) or (self.column is None and self.within is not None):
             raise ValueError("give unit as {column, name, bound, how}, or as a text")
+        if self.within is not None and self.within == self.column:
+            raise ValueError(f"unit.within is unit.column, {self.column}; name another column, such as the day's")
         if (self.relation is Relation.FEATURE_FLIP) != (self.feature is not None):
             raise ValueError("feature names the protected boolean column under feature_flip, and only then")
         return self
@@ -97,7 +103,8 @@ class Protect(Frozen):
         if self.column is not None:
             counted = "each weighted by" if self.how == "spread" else "of which are kept at most"
             share = f"min(1, {self.rows_per_unit} / their number)" if self.how == "spread" else self.rows_per_unit
-            return f"all rows with one {self.column} belong to {self.unit}, {counted} {share}"
+            both = "" if self.within is None else f" and one {self.within}"
+            return f"all rows with one {self.column}{both} belong to {self.unit}, {counted} {share}"
         return f"a protected unit ({self.unit}) has at most {self.rows_per_unit} row(s) in the lake"
 
 

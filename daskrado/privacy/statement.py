@@ -91,6 +91,7 @@ class PrivacyStatement(BaseModel):
     unit: str = Field(default="", description="who is protected, in words")
     rows_per_unit: int = Field(default=1, ge=1)
     column: str | None = Field(default=None, description="the column that names the unit, where that is enforced")
+    within: str | None = Field(default=None, description="a column of which the unit's rows have one value")
     epsilon: float | None = Field(default=None, gt=0)
     delta: float | None = Field(default=None, ge=0, lt=1)
     mechanism: str = ""
@@ -140,7 +141,8 @@ class PrivacyStatement(BaseModel):
     def meaning(self) -> str:
         """Which lakes are neighbours."""
         assert self.relation is not None
-        return self.relation.meaning(self.rows_per_unit, self.column)
+        both = self.column if self.within is None else f"{self.column} and one {self.within}"
+        return self.relation.meaning(self.rows_per_unit, both)
 
     @classmethod
     def of(
@@ -179,6 +181,7 @@ class PrivacyStatement(BaseModel):
             unit=protect.unit,
             rows_per_unit=protect.rows_per_unit,
             column=protect.column,
+            within=protect.within,
             epsilon=float(min(total.epsilon, limit)),
             delta=float(own if total.method == "basic" else total.delta),
             mechanism=mechanism,

@@ -381,7 +381,7 @@ def test_a_frames_blocks_need_a_column_of_names(ledger: Ledger, tmp_path: Path) 
     rows = pd.read_csv(text(tmp_path, DAYS[0]))
     with pytest.raises(UsageError, match=r"blocks\.column 'ward': the frame has no such column; it has a, b, y, day"):
         run(rows, blocks={"column": "ward"})
-    with pytest.raises(UsageError, match=r"blocks\.column 'a' is double in the frame; a block is a text"):
+    with pytest.raises(UsageError, match=r"blocks\.column 'a' is double; it must hold texts"):
         run(rows, blocks={"column": "a"})
     assert ledger.entries() == []
 

@@ -54,6 +54,7 @@ def limit(
     column: Annotated[str | None, "The id column of the people whom the limit is for, in place of rows."] = None,
     unit: Annotated[str | None, "What one of them is called."] = None,
     owns: Annotated[int | None, "The most rows that one of them has: your word, which nothing checks."] = None,
+    within: Annotated[str | None, "Only their rows with one value of this column, such as a day."] = None,
     per_block: Annotated[bool, "A budget of this size for each block of the lake, also those to come."] = False,
     ledger: LedgerPath = None,
 ) -> Lines:
@@ -69,7 +70,12 @@ def limit(
     with open_ledger(ledger, create=True) as opened:
         block = EACH if per_block else ""
         opened.set_limit(
-            dataset, people(relation, column, unit, owns), epsilon, delta, block=block, follows=relation is None
+            dataset,
+            people(relation, column, unit, owns, within),
+            epsilon,
+            delta,
+            block=block,
+            follows=relation is None,
         )
         known = [
             balance
