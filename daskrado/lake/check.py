@@ -10,11 +10,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+
 from daskrado.errors import DataError
 from daskrado.lake.files import find_files
 from daskrado.lake.folder_values import folder_readers
 from daskrado.lake.parquet_files import footer_problems, read_footer
-from daskrado.lake.scan import is_address, open_lake
+from daskrado.lake.scan import copies, is_address, open_lake
 from daskrado.table.domain import Domain
 from daskrado.table.encoding import encode_table, needed_columns
 
@@ -39,17 +41,55 @@ def check_lake(source: Any, domain: Domain) -> Iterator[Finding]:
         for partition in lake.partitions:
             yield from _check_rows(partition, domain, columns)
         return
-    readers = folder_readers(domain, columns, strict=True)
+    readers, footers = folder_readers(domain, columns, strict=True), []
     for file in find_files(source):
         try:
             footer = read_footer(readers, file)
         except DataError as error:
             yield Finding(file.path, _without(file.path, error))
             continue
+        footers.append(footer)
         wrong = footer_problems(footer, domain, columns, strict=False)
         yield from (Finding(file.path, problem.removeprefix(f"{file.path}: ")) for problem in wrong)
         for partition in () if wrong else footer.partitions():
             yield from _check_rows(partition, domain, columns)
+    for path, first in copies(footers):
+        yield Finding(path, f"has the same bytes as {first}, so its rows would count twice")
+
+
+def check_files(source: Any) -> Iterator[Finding]:
+    """What is wrong with a lake's files alone: damaged pages, columns that differ from file to file, copies."""
+    known: dict[str, tuple[Any, str]] = {}
+    footers = []
+    for file in find_files(source):
+        try:
+            footer = read_footer({}, file)
+            for partition in footer.partitions():
+                for _ in partition.tables(footer.schema.names):
+                    pass
+        except DataError as error:
+            yield Finding(file.path, _without(file.path, error))
+            continue
+        footers.append(footer)
+        for column in footer.schema:
+            kind, first = known.setdefault(column.name, (column.type, file.path))
+            if _family(kind) != _family(column.type):
+                yield Finding(file.path, f"column {column.name!r} is {column.type}, and {kind} in {first}")
+    for footer in footers:
+        missing = [name for name in known if name not in footer.schema.names]
+        for name in missing:
+            yield Finding(footer.file.path, f"column {name!r} is missing, which {known[name][1]} has")
+    for path, first in copies(footers):
+        yield Finding(path, f"has the same bytes as {first}, so its rows would count twice")
+
+
+def _family(kind: pa.DataType) -> str:
+    """Types that are read alike: texts, whole numbers, numbers."""
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return "text"
+    numbers = pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    return "whole" if pa.types.is_integer(kind) else "number" if numbers else str(kind)
 
 
 def _check_rows(partition: Any, domain: Domain, columns: Sequence[str]) -> Iterator[Finding]:

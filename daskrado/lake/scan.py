@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -155,7 +155,13 @@ def _block_fingerprint(footers: Sequence[Footer]) -> str:
 
 
 def _check_copies(footers: Sequence[Footer]) -> None:
-    """Refuse two files with the same bytes: their rows would count twice. Only those with one footer are read."""
+    """Refuse two files with the same bytes: their rows would count twice."""
+    for path, first in copies(footers):
+        raise DataError(f"{path}: has the same bytes as {first}; its rows would count twice: remove one")
+
+
+def copies(footers: Sequence[Footer]) -> Iterator[tuple[str, str]]:
+    """Files with the same bytes as another, each with the first of them. Only those with one footer are read."""
     alike: dict[Any, list[LakeFile]] = {}
     for footer in footers:
         table = footer.file.table
@@ -167,7 +173,7 @@ def _check_copies(footers: Sequence[Footer]) -> None:
         for file in files if len(files) > 1 else ():
             first = seen.setdefault(_content_digest(file), file.path)
             if first != file.path:
-                raise DataError(f"{file.path}: has the same bytes as {first}; its rows would count twice: remove one")
+                yield file.path, first
 
 
 def _content_digest(file: LakeFile) -> bytes:

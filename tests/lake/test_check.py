@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -52,6 +53,30 @@ def test_damaged_pages_are_found(clinic: Clinic, tmp_path: Path) -> None:
     assert found.where.endswith("part-00002.parquet")
     assert found.what.startswith("cannot be read as Parquet")
     assert found.rows is None
+
+
+def test_without_a_domain_files_are_checked_alone(clinic: Clinic, tmp_path: Path) -> None:
+    path, domain = clinic(3000, 3)
+    good = CliRunner().invoke(cli, ["lake", "check", str(path)])
+    said = "every file can be read, all have the same columns, and none is a copy"
+    assert (good.exit_code, good.output) == (0, f"{path}: {said}\n")
+    lake = damaged_copy(path, tmp_path / "bad")
+    shutil.copy(lake / "part-00000.parquet", lake / "part-00009.parquet")
+    frame = pd.read_parquet(path / "part-00001.parquet")
+    frame.assign(age=frame.age.astype(str)).drop(columns="bmi").to_parquet(lake / "part-00001.parquet")
+    bad = CliRunner().invoke(cli, ["lake", "check", str(lake)])
+    assert bad.exit_code == 1
+    found = [line.removeprefix(f"{lake}/") for line in bad.output.splitlines()]
+    first = lake / "part-00000.parquet"
+    assert found[0].startswith("part-00001.parquet: column 'age' is")
+    assert found[0].endswith(f", and int16 in {first}")
+    assert found[1].startswith("part-00002.parquet: cannot be read as Parquet")
+    assert found[2] == f"part-00001.parquet: column 'bmi' is missing, which {first} has"
+    assert found[3] == f"part-00009.parquet: has the same bytes as {first}, so its rows would count twice"
+    assert len(found) == 4
+    assert f"{lake}/part-00009.parquet: has the same bytes as {first}" in "\n".join(
+        str(finding) for finding in check_lake(lake, domain)
+    )
 
 
 def test_the_command_lists_marks_and_fails(clinic: Clinic, tmp_path: Path, own_ledger: Path) -> None:
