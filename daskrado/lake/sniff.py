@@ -10,6 +10,7 @@ import csv
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Literal
 
 from daskrado.errors import DataError, UsageError
 from daskrado.lake.files import shown
@@ -18,6 +19,9 @@ from daskrado.lake.text_tables import SAMPLE, TextFormat, first_bytes
 _DELIMITERS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d+)?)?)?")
+_SPOKEN_DATE = re.compile(r"(\d{1,2})([./-])(\d{1,2})\2(\d{4})")  # 17.11.2026, 11/17/2026
+Order = Literal["dmy", "mdy", "text"]
+_ORDERS = {"dmy": "day, month, year", "mdy": "month, day, year"}
 _TRUTH = {"true", "false"}
 _MISSING = ("", "?")
 _PERHAPS_MISSING = ("NA", "N/A", "n/a", "NULL", "null", "NaN", "nan", "None", "-", ".")
@@ -42,11 +46,17 @@ def sniffed(source: str, form: TextFormat) -> tuple[TextFormat, str]:
         )
     header = not form.names and _has_header(rows, name) if form.header is None else form.header
     missing = form.missing or (*_MISSING, *_marks(rows[1:] if header else rows))
-    found = replace(form, encoding=encoding, delimiter=delimiter, header=header, missing=missing)
+    names = form.names or (rows[0] if header and rows else [f"c{i:02d}" for i in range(usual)])
+    order, dated = _dates(rows[1:] if header else rows, names, missing, form.dates, name)
+    found = replace(
+        form, encoding=encoding, delimiter=delimiter, header=header, missing=missing, dates=order, dated=dated
+    )
+    days = f", dates of {', '.join(dated)} as {_ORDERS[order]}" if order in _ORDERS and dated else ""
     marks = ", ".join(repr(mark) for mark in missing if mark)
     return found, (
         f"{encoding} text, {_DELIMITERS.get(delimiter, repr(delimiter))} between fields, "
         f"{'names in the first line' if header else 'no names in the first line'}, missing where empty or {marks}"
+        f"{days}"
     )
 
 
@@ -97,7 +107,7 @@ def _others(widths: Sequence[int]) -> int:
 
 
 def _is_typed(cell: str) -> bool:
-    return bool(_NUMBER.fullmatch(cell) or _DATE.fullmatch(cell)) or cell.lower() in _TRUTH
+    return any(kind.fullmatch(cell) for kind in (_NUMBER, _DATE, _SPOKEN_DATE)) or cell.lower() in _TRUTH
 
 
 def _has_header(rows: Sequence[Sequence[str]], name: str) -> bool:
@@ -128,3 +138,28 @@ def _marks(rows: Sequence[Sequence[str]]) -> list[str]:
     typed = {cell for column in columns if _typed_column(column) for cell in column}
     texts = {cell for column in columns if not _typed_column(column) for cell in column}
     return [mark for mark in _PERHAPS_MISSING if mark in typed and mark not in texts]
+
+
+def _dates(
+    rows: Sequence[Sequence[str]], names: Sequence[str], missing: Sequence[str], given: Order | None, where: str
+) -> tuple[Order | None, tuple[str, ...]]:
+    """In which order days and months are written, and in which columns; unclear where no day is above 12."""
+    if given == "text":
+        return given, ()
+    dated, seen = [], set[Order]()
+    for place, column in enumerate(names):
+        cells = [row[place] for row in rows if place < len(row) and row[place] not in missing]
+        found = [_SPOKEN_DATE.fullmatch(cell) for cell in cells]
+        parts = [(int(match[1]), int(match[3]), match[2]) for match in found if match]
+        first, second = max((part[0] for part in parts), default=0), max((part[1] for part in parts), default=0)
+        if not parts or len(parts) < len(found) or min(first, second) > 12 or max(first, second) > 31:
+            continue  # text, or dates in both orders: a column of texts
+        dated.append(column)
+        if max(first, second) > 12 or parts[0][2] == ".":
+            seen.add("mdy" if second > 12 else "dmy")
+    if given is None and dated and len(seen) != 1:
+        raise UsageError(
+            f"{where}: are the dates of column {dated[0]!r} day, month, year or month, day, year? Say --dates dmy or "
+            "--dates mdy, or --dates text to keep them as they are"
+        )
+    return given or next(iter(seen), None), tuple(dated)

@@ -42,6 +42,8 @@ class TextFormat:
     skip_lines: int = 0
     encoding: str | None = None
     member: str | None = None
+    dates: Literal["dmy", "mdy", "text"] | None = None
+    dated: tuple[str, ...] = ()  # columns whose dates are written in that order
 
     def is_arff(self, address: str) -> bool:
         """Whether a file is ARFF, as said or by its name."""
@@ -114,7 +116,7 @@ def _columns(
         text = csv.ConvertOptions(column_types=dict.fromkeys(found, pa.string()), strings_can_be_null=False)
         with csv.open_csv(stream, reading, parsing, text) as reader:
             for batch in reader:
-                yield _tidy(pa.Table.from_batches([batch]), form.missing)
+                yield _tidy(pa.Table.from_batches([batch]), form)
     except (pa.ArrowException, OSError, EOFError, UnicodeError) as error:
         # Arrow's own words may quote the line, so they are left out.
         reason = wrong[0] if wrong else _reason(error, form)
@@ -159,13 +161,23 @@ def _fields(line: bytes, form: TextFormat, parsing: csv.ParseOptions) -> Iterato
         yield [name.strip() for name in row]
 
 
-def _tidy(table: pa.Table, missing: Sequence[str]) -> pa.Table:
-    marks = pa.array(list(missing), pa.string())
+def _tidy(table: pa.Table, form: TextFormat) -> pa.Table:
+    marks = pa.array(list(form.missing), pa.string())
     columns = []
-    for column in table.columns:
+    for name, column in zip(table.column_names, table.columns, strict=True):
         trimmed = pc.utf8_trim_whitespace(column)
+        if name in form.dated:
+            trimmed = _iso_dates(trimmed, day_first=form.dates == "dmy")
         columns.append(pc.if_else(pc.is_in(trimmed, value_set=marks), pa.scalar(None, pa.string()), trimmed))
     return pa.table(columns, names=table.column_names)
+
+
+def _iso_dates(column: pa.ChunkedArray, *, day_first: bool) -> pa.ChunkedArray:
+    """17.11.2026 or 11/17/2026 as 2026-11-17; what is no such date stays as it is."""
+    padded = pc.replace_substring_regex(column, r"^(\d[./-]\d{1,2}[./-]\d{4})$", r"0\1")
+    padded = pc.replace_substring_regex(padded, r"^(\d\d[./-])(\d[./-]\d{4})$", r"\10\2")  # group 1, a zero, group 2
+    order = r"\3-\2-\1" if day_first else r"\3-\1-\2"
+    return pc.replace_substring_regex(padded, r"^(\d\d)[./-](\d\d)[./-](\d{4})$", order)
 
 
 def _reason(error: BaseException, form: TextFormat) -> str:

@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 import zipfile
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -234,6 +235,47 @@ def test_what_a_table_looks_like_is_seen_and_said(tmp_path: Path, mark: str, hea
     spoken = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}[mark]
     assert f"{spoken} between fields" in manifest["read_as"]
     assert ("names in the first line" if header else "no names in the first line") in manifest["read_as"]
+
+
+@pytest.mark.parametrize(
+    ("written", "order"),
+    [("%d.%m.%Y", "day, month, year"), ("%d/%m/%Y", "day, month, year"), ("%m/%d/%Y", "month, day, year")],
+)
+@pytest.mark.parametrize("padded", [True, False])
+def test_dates_are_read_in_the_order_that_is_seen_and_said(
+    tmp_path: Path, written: str, order: str, padded: bool
+) -> None:
+    days = [date(2026, 11, 1) + timedelta(n) for n in range(40)]
+    texts = [day.strftime(written if padded else written.replace("%d", "%-d").replace("%m", "%-m")) for day in days]
+    lines = [f"{text};{n}" for n, text in enumerate(texts)]
+    (tmp_path / "t.csv").write_text("\n".join(["day;n", *lines[:20], ";20", *lines[20:]]) + "\n")
+    manifest = ingest([str(tmp_path / "t.csv")], str(tmp_path / "lake"))
+    assert manifest["columns"] == {"day": "date32[day]", "n": "int64"}
+    assert manifest["read_as"].endswith(f", dates of day as {order}")
+    assert [day for day in pq.read_table(tmp_path / "lake")["day"].to_pylist() if day] == days
+
+
+def test_dates_that_may_be_either_are_refused_and_the_option_decides(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("day,n\n" + "".join(f"0{1 + n % 9}/0{1 + n % 7}/2026,{n}\n" for n in range(20)))
+    with pytest.raises(UsageError, match="are the dates of column 'day' day, month, year or month") as refused:
+        ingest([str(path)], str(tmp_path / "lake"))
+    assert "2026" not in str(refused.value)
+    assert not (tmp_path / "lake").exists()
+    for order, second in (("dmy", date(2026, 2, 2)), ("mdy", date(2026, 2, 2)), ("text", "02/02/2026")):
+        ingest([str(path)], str(tmp_path / order), form=TextFormat(dates=order))
+        assert pq.read_table(tmp_path / order)["day"][1].as_py() == second
+    assert pq.read_table(tmp_path / "dmy")["day"][8].as_py() == date(2026, 2, 9)
+    assert pq.read_table(tmp_path / "mdy")["day"][8].as_py() == date(2026, 9, 2)
+
+
+def test_dates_in_both_orders_and_a_late_odd_one_stay_texts(tmp_path: Path) -> None:
+    both = ["13/01/2026", "01/13/2026"] * 10
+    late = [f"{1 + n % 28}.11.2026" for n in range(9000)] + ["unknown"]
+    for name, cells in (("both", both), ("late", late)):
+        (tmp_path / f"{name}.csv").write_text("day,n\n" + "".join(f"{cell},{n}\n" for n, cell in enumerate(cells)))
+        ingest([str(tmp_path / f"{name}.csv")], str(tmp_path / name))
+        assert pa.types.is_string(pq.read_schema(next((tmp_path / name).glob("*.parquet"))).field("day").type)
 
 
 def test_texts_only_are_a_header_where_they_never_come_again(tmp_path: Path) -> None:

@@ -26,6 +26,9 @@ def ingest(
     ] = (),
     skip_lines: Annotated[int, "Lines to leave out before the header."] = 0,
     encoding: Annotated[str | None, "By default UTF-8."] = None,
+    dates: Annotated[
+        Literal["dmy", "mdy", "text"] | None, "The order of 3/4/2026, or text to keep it; by default as seen."
+    ] = None,
     member: Annotated[str | None, "The file to read inside a zip archive."] = None,
     text: Annotated[tuple[str, ...], "A column to keep as text, such as a code (repeatable)."] = (),
     drop: Annotated[tuple[str, ...], "A column to leave out (repeatable)."] = (),
@@ -56,6 +59,7 @@ def ingest(
         skip_lines=skip_lines,
         encoding=encoding,
         member=member,
+        dates=dates,
     )
     layout = Layout(by=by, group_rows=group_rows, file_rows=file_rows, text=text, drop=drop)
     size = sum(map(file_size, sources))
