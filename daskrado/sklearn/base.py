@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -38,12 +39,20 @@ _SEARCHES = "sklearn.model_selection"
 _FITTED_ON: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # of this process; never in a pickle
 
 
+def _gives_probabilities(estimator: Any) -> bool:
+    """Whether margins of the fitted model are probabilities in another form; before a fit nobody can tell."""
+    fitted = hasattr(estimator, "model_")
+    return estimator.gives_probabilities and (not fitted or estimator.model_.link is not None)
+
+
 class LakeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """A classifier whose ``fit`` is one run of a job: charged to the ledger under ``dataset`` before a row is read.
 
     A clone has the parameters and nothing else: its fit is a run of its own and is charged anew. What is learned
     (``result_``, ``model_``) is released or public, so a pickle holds no row.
     """
+
+    gives_probabilities: ClassVar[bool] = True  # False where no loss of its learners has a link
 
     dataset: str | None
     domain: Any
@@ -162,9 +171,17 @@ class LakeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         return named(X, list(self.model_.domain.columns))
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
-        """Signed margins: above 0 for the second of ``classes_``."""
+        """Signed margins beyond the model's threshold: above 0 for the second of ``classes_``."""
         rows = self._rows(X)
-        return self._sign * self.model_.margins(rows)
+        return self._sign * (self.model_.margins(rows) - self.model_.decision.threshold)
+
+    @available_if(_gives_probabilities)  # type: ignore[untyped-decorator]  # scikit-learn has no types
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """The probability of each class, by the model's own link; one that has none lacks this method."""
+        rows = self._rows(X)
+        positive = self.model_.probabilities(rows)
+        both = np.column_stack([1 - positive, positive])
+        return both if self._sign > 0 else both[:, ::-1]
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The predicted class of each row."""
@@ -191,7 +208,7 @@ class LakeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         sides = label_sides(domain.label, _arrow(column))
         if sides is None:
             raise ValueError(f"y must hold values of the domain's label: {domain.label.in_words}")
-        hit = np.where(self.model_.margins(rows) >= 0, 1, -1) == sides
+        hit = np.where(self.model_.margins(rows) >= self.model_.decision.threshold, 1, -1) == sides
         return float(np.average(hit, weights=sample_weight))
 
     @property

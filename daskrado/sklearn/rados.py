@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from daskrado.jobs.rado_file import learn_rados
 from daskrado.sklearn.base import LakeClassifier
@@ -24,6 +24,8 @@ class RadoClassifier(LakeClassifier):
     Reference
         Nock, Patrini and Friedman (2015), Rademacher observations, private data, and boosting.
     """
+
+    gives_probabilities: ClassVar[bool] = False
 
     def __init__(
         self,

@@ -137,6 +137,9 @@ def test_the_second_class_is_the_larger_one_as_scikit_learn_assumes() -> None:
     )
     assert one.classes_.tolist() == other.classes_.tolist() == ["no", "yes"]
     np.testing.assert_allclose(one.decision_function(people), other.decision_function(people), atol=1e-9)
+    np.testing.assert_allclose(one.predict_proba(people), other.predict_proba(people), atol=1e-9)
+    least_squares = np.clip((1 + one.decision_function(people)) / 2, 0, 1)  # of E[label], labels being -1 and 1
+    np.testing.assert_allclose(one.predict_proba(people)[:, 1], least_squares, atol=1e-12)
     np.testing.assert_allclose(one.coef_, other.coef_, atol=1e-9)
     np.testing.assert_allclose(one.intercept_, other.intercept_, atol=1e-9)
     encoded = np.column_stack([people["age"] / 50 - 1, people["sex"] == "f", people["sex"] == "m"])
@@ -251,6 +254,7 @@ def test_rados_from_a_file_need_nothing_else(tmp_path: Path) -> None:
     daskrado.run(keys)
     (path,) = (tmp_path / "out").glob("*.rados.parquet")
     model = estimators.RadoClassifier().fit(path)
+    assert not hasattr(model, "predict_proba")  # margins of rados are on no scale
     np.testing.assert_array_equal(model.model_.weights, daskrado.learn_rados(path).model.weights)
     assert model.score(_people(seed=5)) > 0.6
 
