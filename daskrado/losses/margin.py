@@ -179,3 +179,35 @@ class SmoothHinge(_Hinged):
     def curvature(self, z: Margins) -> Margins:
         u = self._corner(z)
         return 0.75 / self.h * (1.0 - u * u)
+
+
+@dataclass(frozen=True)
+class HuberLogistic(Loss):
+    """share Huber(h) + (1 - share) logistic: long gradients where noise is much, probabilities where it is not."""
+
+    share: float = 0.5
+    h: float = 1.0
+
+    name: ClassVar[str] = "huber_logistic"
+    lipschitz: ClassVar[float] = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.share <= 1:
+            raise UsageError(f"loss {self.name}: share must be between 0 and 1, got {self.share!r}")
+        Huber(self.h)  # has the bounds of h
+
+    @property
+    def smoothness(self) -> float:
+        """At the margin of the corner nearest to 0, or at 0 itself: the logistic curvature falls from there."""
+        nearest = Logistic().curvature(np.array([max(0.0, 1.0 - self.h)]))[0]
+        both = self.share * Huber(self.h).smoothness + (1 - self.share) * float(nearest)
+        return max(both, (1 - self.share) * Logistic.smoothness)
+
+    def value(self, z: Margins) -> Margins:
+        return self.share * Huber(self.h).value(z) + (1 - self.share) * Logistic().value(z)
+
+    def slope(self, z: Margins) -> Margins:
+        return self.share * Huber(self.h).slope(z) + (1 - self.share) * Logistic().slope(z)
+
+    def curvature(self, z: Margins) -> Margins:
+        return self.share * Huber(self.h).curvature(z) + (1 - self.share) * Logistic().curvature(z)

@@ -18,7 +18,7 @@ from daskrado.table.products import dots, sums
 
 SLOPE_BITS = 16  # of the grid of slopes, or fewer where sums need room for more rows
 LEAST_SLOPE_BITS = 8
-SECRET_ROW_BITS = 12  # of the grid of rows where their number is secret: it leaves slopes 10 bits for 2^40 rows
+SECRET_ROW_BITS = 11  # of the grid of rows where their number is secret: it leaves slopes, and products, 11 bits
 _MARGIN_BITS = 53
 
 

@@ -81,15 +81,17 @@ def load(name: str, public: bool) -> tuple[pd.DataFrame, Domain]:
     return table, make(name, table, categories)
 
 
-def folds(table: pd.DataFrame, domain: Domain, count: int, of: int = 10) -> Iterator[tuple[Passes, Passes, int]]:
-    """(train, test, train rows) of the first ``count`` of ``of`` folds."""
+def folds(
+    table: pd.DataFrame, domain: Domain, count: int, of: int = 10, bits: int = 20
+) -> Iterator[tuple[Passes, Passes, int]]:
+    """(train, test, train rows) of the first ``count`` of ``of`` folds, on a grid of so many bits."""
     parts = np.array_split(np.random.default_rng(0).permutation(len(table)), of)
     for held in range(count):
         inside = np.concatenate([part for i, part in enumerate(parts) if i != held])
         with ExitStack() as stack:
             train, test = (
                 stack.enter_context(
-                    open_passes(open_lake(table.iloc[index], domain), domain, Lattice(domain.norm_bound))
+                    open_passes(open_lake(table.iloc[index], domain), domain, Lattice(domain.norm_bound, bits))
                 )
                 for index in (inside, parts[held])
             )

@@ -34,6 +34,7 @@ from daskrado.losses.margin import Huber, Logistic, Loss
 from daskrado.privacy.accountant import zcdp_rho
 from daskrado.privacy.perturbation import PublicFacts
 from daskrado.privacy.relations import Relation
+from daskrado.statistics.slopes import SECRET_ROW_BITS
 from daskrado.table.domain import Domain
 
 DELTA = 1e-6
@@ -76,7 +77,7 @@ def run(name: str, epsilons: list[float], options: argparse.Namespace) -> dict[s
     parts = np.array_split(np.random.default_rng(0).permutation(len(table)), 10)
     x, y = rows_of(table.iloc[np.concatenate(parts[1:])], domain)
     x = x * np.where(y > 0, 1.0, -1.0)[:, None]
-    train, test, rows = next(folds(table, domain, 1))
+    train, test, rows = next(folds(table, domain, 1, bits=SECRET_ROW_BITS))
     found: dict[str, Any] = {"rows": rows, "features": domain.width}
     for epsilon in epsilons:
         facts = PublicFacts(rows, domain.width, 1.0, Relation.ADD_REMOVE, epsilon, DELTA)

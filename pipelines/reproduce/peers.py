@@ -36,6 +36,7 @@ from daskrado.learners.on_passes.iterative import IterativeLearner, Session
 from daskrado.losses.margin import Huber
 from daskrado.privacy.perturbation import PublicFacts
 from daskrado.privacy.relations import Relation
+from daskrado.statistics.slopes import SECRET_ROW_BITS
 from daskrado.table.domain import Domain, NumericColumn
 from daskrado.table.encoding import encode_table
 from daskrado.table.lattice import clip_rows
@@ -162,7 +163,7 @@ def run(name: str, options: argparse.Namespace) -> dict[str, Any]:
     for width in sorted(set(widths.values())):
         group = [epsilon for epsilon in epsilons if widths[epsilon] == width]
         domain = domain_at(group[0])
-        for fold, (train, test, rows) in enumerate(folds(table, domain, options.folds)):
+        for fold, (train, test, rows) in enumerate(folds(table, domain, options.folds, bits=SECRET_ROW_BITS)):
             for relation in (Relation.ADD_REMOVE, Relation.REPLACE_ONE):
                 if options.relation not in ("both", relation):
                     continue

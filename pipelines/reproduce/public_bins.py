@@ -103,6 +103,8 @@ RANGES: dict[str, dict[str, Range]] = {
         "c32": equal(0, 256),
     }
     | {f"c{i}": equal(0, 1) for i in (*range(24, 31), *range(33, 41))},
+    # microvolts, about the level of 4,200 at which the headset's amplifier rests
+    "eeg": {f"c{i:02d}": equal(3_500, 5_000) for i in range(14)},
     "diabetes130": {
         "admission_type_id": whole(1, 8),
         "discharge_disposition_id": whole(1, 30),

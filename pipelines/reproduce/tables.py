@@ -104,14 +104,23 @@ def diabetes130() -> tuple[pd.DataFrame, dict[str, list[str]]]:
     return table, {name: sorted(table[name].unique()) for name in texts}
 
 
+def eeg() -> tuple[pd.DataFrame, dict[str, list[str]]]:
+    """Eyes closed against open."""
+    path = next((data_folder() / "eeg_eye_state").glob("*.arff"))
+    table = _read(path, comment="@", names=[f"c{i:02d}" for i in range(14)] + ["label"], skip_blank_lines=True)
+    table["label"] = table["label"].astype(str)
+    return table, {}
+
+
 LABELS = {
+    "eeg": ("label", "1", "0"),
     "adult": ("income", ">50K", "<=50K"),
     "kdd": ("attack", "other", "denial"),
     "covertype": ("label", "two", "other"),
     "magic": ("label", "g", "h"),
     "diabetes130": ("label", "soon", "not"),
 }
-LOADERS = {"adult": adult, "kdd": kdd, "covertype": covertype, "magic": magic, "diabetes130": diabetes130}
+LOADERS = {"adult": adult, "kdd": kdd, "covertype": covertype, "magic": magic, "diabetes130": diabetes130, "eeg": eeg}
 
 
 def paper_domain(name: str, table: pd.DataFrame, categories: dict[str, list[str]]) -> Domain:
@@ -161,7 +170,9 @@ def public_domain(
                 largest = known.upper
             # symmetric bounds keep zero at zero, as in the paper
             columns[column] = {"kind": "numeric", "lower": -largest, "upper": largest}
-    return _domain(label, positive, negative, columns, 1.0, 0.0)
+            if name == "eeg" and known is not None:
+                columns[column] |= {"lower": known.lower, "upper": known.upper}
+    return _domain(label, positive, negative, columns, 1.0, 0.25 if name == "eeg" else 0.0)
 
 
 def _domain(label: str, positive: str, negative: str, columns: dict[str, Any], bound: float, one: float) -> Domain:

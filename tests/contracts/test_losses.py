@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from daskrado.losses.linear_odd import AbsoluteOdd
-from daskrado.losses.margin import Huber, Logistic, Loss, SmoothHinge, Square
+from daskrado.losses.margin import Huber, HuberLogistic, Logistic, Loss, SmoothHinge, Square
 from daskrado.losses.proper import GENERATORS, SymmetricProper
 from daskrado.registry import kinds, make, options
 
@@ -17,6 +17,7 @@ KINDS = {  # every class of the package, also one that nothing imports
 WITH_OPTIONS: dict[str, list[Loss]] = {
     "huber": [Huber(h) for h in (0.05, 0.25, 2.0)],
     "smooth_hinge": [SmoothHinge(h) for h in (0.05, 0.25, 2.0)],
+    "huber_logistic": [HuberLogistic(share, h) for share, h in ((0.1, 1.0), (0.3, 0.5), (0.05, 0.2), (1.0, 2.0))],
     "absolute": [AbsoluteOdd(1.5, 0.1), AbsoluteOdd(0.5, 0.5)],
     "proper": [SymmetricProper(generator) for generator in GENERATORS.values()],
 }
@@ -35,7 +36,7 @@ by_name = pytest.mark.parametrize("loss", INSTANCES, ids=lambda loss: str(option
 
 def kinks(loss: Loss) -> list[float]:
     """Margins at which the slope has one-sided derivatives only."""
-    if isinstance(loss, Huber):
+    if isinstance(loss, Huber | HuberLogistic):
         return [1 - loss.h, 1 + loss.h]
     return [0.0] if isinstance(loss, AbsoluteOdd) and not loss.rounding else []
 
@@ -149,7 +150,7 @@ def test_bad_corner_is_refused(h: float) -> None:
 
 
 def test_unknown_loss_lists_what_is_allowed() -> None:
-    with pytest.raises(ValueError, match=r"'huber', 'logistic'.*'zero_one'"):
+    with pytest.raises(ValueError, match=r"'huber', 'huber_logistic', 'logistic'.*'zero_one'"):
         make(Loss, (PACKAGE,), "zero_one")
     with pytest.raises(ValueError, match="h: unknown key; logistic takes none"):
         make(Loss, (PACKAGE,), {"kind": "logistic", "h": 0.5})

@@ -33,8 +33,7 @@ from daskrado.jobs.queries import QueriesJob
 from daskrado.jobs.rado_set_kinds import RandomisedSet
 from daskrado.jobs.teachers import TeachersJob
 from daskrado.lake.make import make_lake
-from daskrado.learners.on_passes import erm
-from daskrado.learners.on_passes.gradient import PrivateGradient
+from daskrado.learners.on_passes import erm, gradient
 from daskrado.learners.supervision import RandomisedLabels
 from daskrado.models.linear import LinearModel
 from daskrado.parties.study import load_study
@@ -397,7 +396,7 @@ BUGS: dict[str, tuple[Any, str, Callable[[Any], Any], tuple[str, ...]]] = {
         ),
     ),
     "unknown values": (DiscoverJob, "values_of", values_of_one, ("discover",)),
-    "gradient": (PrivateGradient, "_reach", forget, ("gradient",)),
+    "gradient": (gradient, "_reach", forget, ("gradient",)),
     "perturbation": (perturbation, "reach", forget, ("output", "objective")),
     "queries": (QueriesJob, "weights_plan", plan_of_one, ("queries",)),
     "row count": (PrivateQueries, "_release_row_count", count_of_one, ("queries",)),

@@ -208,35 +208,73 @@ def test_gaussian_objective_perturbation_draws_its_law(
     assert_s17(seen, ridge + extra, tolerance, facts)
 
 
-@pytest.mark.parametrize(("bound", "relation", "unit"), CASES)
-def test_the_gradient_draws_gaussians_that_compose_to_the_budget(
-    opened: dict[float, Passes], bound: float, relation: Relation, unit: int
-) -> None:
-    """T draws of sigma are one of sigma / sqrt(T); rows have norm 1 there. Then the descent, with the public rows."""
-    facts, steps, rate = facts_of(bound, relation, unit, delta=1e-6), 5, 0.5
-    seen, learned = draws(PrivateGradient(steps=steps, rate=rate, smooth=False), opened[bound], facts, 600)
-    mu = brentq(lambda value: gaussian_delta(facts.epsilon, value) - facts.delta, 1e-2, 9)
-    sigma = far(facts) / bound * math.sqrt(steps) / mu
-    unit_step = 2.0**-36 if relation.rows_public else 2.0**-30  # 20 bits of a row, and 16 or 10 of a slope
-    noise = np.array([drawn - summary.vector for summary, drawn in seen]) * unit_step / sigma
+@pytest.fixture(scope="module")
+def coarse() -> Iterator[dict[float, Passes]]:
+    """On the grid of a gradient whose number of rows is secret."""
+    lakes = {bound: domain_of(bound) for bound in BOUNDS}
+    managers = {b: open_passes(open_lake(table(), domain), domain, Lattice(b, 11)) for b, domain in lakes.items()}
+    yield {bound: manager.__enter__() for bound, manager in managers.items()}
+    for manager in managers.values():
+        manager.__exit__(None, None, None)
+
+
+def assert_normal(noise: Vector) -> None:
+    """Standard normal; 0.9 of the noise, and 1.1 of it, would be seen."""
     low, high = chi2.ppf([RARE, 1 - RARE], noise.size) / noise.size
     assert low < (noise**2).mean() < high
-    assert high < 1.1  # so that 0.9 of the noise, and 1.1 of it, would be seen
+    assert high < 1.1
     assert kstest(noise.ravel(), "norm").pvalue > RARE
 
-    velocity, gathered, u, mean = np.zeros(WIDTH), np.zeros(WIDTH), np.zeros(WIDTH), np.zeros(WIDTH)
+
+@pytest.mark.parametrize(("bound", "relation", "unit"), CASES)
+def test_the_gradient_draws_gaussians_that_compose_to_the_budget(
+    coarse: dict[float, Passes], bound: float, relation: Relation, unit: int
+) -> None:
+    """Moments first, then T sums of gradients; rows have norm 1 there. Then the descent, with the public rows.
+
+    Under add/remove moments have a twentieth of mu^2: 1 / (0.05 mu^2) and T / (0.95 mu^2). Where a row is replaced
+    they are free up to half of the gradients' precision: 8 / mu^2 and 4 T / mu^2.
+    """
+    facts, steps = facts_of(bound, relation, unit, delta=1e-6), 5
+    seen, learned = draws(PrivateGradient(steps=steps), coarse[bound], facts, 800)
+    mu = brentq(lambda value: gaussian_delta(facts.epsilon, value) - facts.delta, 1e-2, 9)
+    secret = relation is Relation.ADD_REMOVE
+    variances = (1 / 0.05, steps / 0.95) if secret else (8.0, 4.0 * steps)
+    on_moments, on_slopes = (unit * math.sqrt(v) / mu for v in variances)
+    step = 2.0**-22 if secret else 2.0**-27  # 11 bits of a row, and 11 or 16 of a slope
+    summary, drawn = seen.pop(0)
+    spread = np.r_[np.full(WIDTH, on_moments), np.full(WIDTH * (WIDTH - 1) // 2, on_moments / math.sqrt(2))]
+    assert_normal((drawn - summary.vector) * 2.0**-22 / spread)
+    assert_normal(np.array([drawn - summary.vector for summary, drawn in seen]) * step / on_slopes)
+
     unit_rows = signed_rows(bound) / bound
-    for step, (summary, drawn) in enumerate(seen):
-        slopes = (1 + np.clip((1 - unit_rows @ u) / 0.5, -1, 1)) / 2  # Huber, h = 1/2
-        assert summary.vector * unit_step == pytest.approx(-(unit_rows.T @ slopes), abs=TRUE * unit_step * 2.0**21)
-        velocity = 0.9 * velocity + drawn[-1] * unit_step / facts.rows
-        gathered += 0.1 * velocity
-        u = -rate * gathered
-        mean += u / 2 if step >= steps - 2 else 0.0
+    found = summary.vector * 2.0**-22
+    assert found[:WIDTH] == pytest.approx((unit_rows**2).sum(axis=0), abs=TRUE * 2.0**-9)
+    assert found[WIDTH:] == pytest.approx((unit_rows.T @ unit_rows)[np.triu_indices(WIDTH, 1)], abs=TRUE * 2.0**-9)
+    assert learned.details["noise_std_per_step"] == pytest.approx(on_slopes, rel=1e-5)
+    assert learned.details["noise_std_of_moments"] == pytest.approx(on_moments, rel=1e-5)
+    on_moments = learned.details["noise_std_of_moments"]
+    each = learned.details["noise_std_per_step"] / math.sqrt(steps) / facts.rows
+    share = min(1.0, math.sqrt(each * math.sqrt(WIDTH) / 0.002))
+    upper = np.zeros((WIDTH, WIDTH))
+    upper[np.triu_indices(WIDTH, 1)] = drawn[-1][WIDTH:] * 2.0**-22
+    values, basis = np.linalg.eigh(upper + upper.T + np.diag(drawn[-1][:WIDTH] * 2.0**-22))
+    curvature = share / 2 + (1 - share) / 4
+    numbers = 4.4 * math.sqrt(WIDTH) * (1.4e-4 / each) ** 0.6
+    precision = each * steps * 4 / np.array([max(2.0, numbers)] * 3 + [2.0])
+    floor = 0.25 * curvature * math.sqrt(2 * WIDTH) * on_moments / facts.rows
+    whole = curvature * (basis * np.maximum(values, 0)) @ basis.T / facts.rows + np.diag(np.maximum(precision, floor))
+    place, before, mean = np.zeros(WIDTH), np.zeros(WIDTH), np.zeros(WIDTH)
+    for number, (summary, drawn) in enumerate(seen):
+        ahead = place + 0.75 * (place - before)
+        margins = unit_rows @ np.linalg.solve(whole, ahead)
+        slopes = share * np.clip(2 - margins, 0, 2) / 2 + (1 - share) * expit(-margins)
+        assert summary.vector * step == pytest.approx(-(unit_rows.T @ slopes), abs=TRUE * 2.0**-9)
+        before, place = place, ahead - drawn[-1] * step / facts.rows
+        mean += np.linalg.solve(whole, place) / 2 if number >= steps - 2 else 0.0
     assert learned.weights == pytest.approx(mean / bound, rel=1e-9)
-    assert set(learned.details) == {
-        *("loss", "h", "steps", "rate", "growth", "momentum", "noise_std_per_step", "smooth")
-    }
+    public = {"loss", "h", "huber_share", "steps", "momentum", "noise_std_per_step", "noise_std_of_moments"}
+    assert set(learned.details) == public | {"pairs", "size_of_numbers", "size_of_indicators", "smooth"}
 
 
 def test_slopes_are_truncated_so_that_no_row_is_longer_than_its_bound() -> None:

@@ -33,6 +33,7 @@ DOMAIN = Domain.model_validate(
     }
 )
 SCARCE = PublicFacts(10**7, 3, 1.0, Relation.REPLACE_ONE, 0.001, 1e-9)  # noise of some 10^5 rows on each sum
+FINE = replace(SCARCE, lattice_bits=24)
 
 
 def lake() -> pd.DataFrame:
@@ -58,12 +59,12 @@ def planned(learner: dict[str, Any], *, epsilon: float = 2.0, **more: Any) -> Le
 
 def test_noise_of_gradients_has_room_on_a_coarse_lattice() -> None:
     """The sampler takes up to 2^52 steps of 2^-(bits + 16)."""
-    with pytest.raises(UsageError, match=r"lower lattice_bits \(now 20\)"):
-        PrivateGradient().guarantee(SCARCE)
+    with pytest.raises(UsageError, match=r"lower lattice_bits \(now 24\)"):
+        PrivateGradient().guarantee(FINE)
     coarse = replace(SCARCE, lattice_bits=4)
     PrivateGradient().guarantee(coarse)
     noise = PrivateGradient().schedule(coarse).noise
-    assert noise * 2**20 < MAX_SCALE < noise * 2**36
+    assert noise * 2**20 < MAX_SCALE < noise * 2**40
     assert planned({"kind": "gradient"}, epsilon=0.001, lattice_bits=4).facts == replace(coarse, width=DOMAIN.width)
 
 
@@ -72,9 +73,9 @@ def test_a_plan_refuses_the_fine_lattice_that_a_run_would(own_ledger: Any) -> No
     with pytest.raises(UsageError, match=r"lower lattice_bits \(now 26\)"):
         planned({"kind": "gradient"}, epsilon=0.02, lattice_bits=26)
     with pytest.raises(UsageError, match="too many rows"):
-        PrivateGradient().guarantee(replace(SCARCE, rows=10**8, epsilon=1.0))
+        PrivateGradient().guarantee(replace(SCARCE, rows=10**10, epsilon=1.0))
     secret = {"protect": {"relation": "add_remove", "unit": "one record"}}
-    assert planned({"kind": "gradient"}, **secret).lattice.bits == 12
+    assert planned({"kind": "gradient"}, **secret).lattice.bits == 11
     assert planned({"kind": "output_perturbation"}, **secret).lattice.bits == OutputPerturbation.default_bits
     with pytest.raises(UsageError, match="lattice_bits must be at most 14 for gradients under a relation"):
         planned({"kind": "gradient"}, lattice_bits=15, **secret)
@@ -84,11 +85,13 @@ def test_a_plan_refuses_the_fine_lattice_that_a_run_would(own_ledger: Any) -> No
 def test_auto_takes_another_learner_where_gradients_have_no_room() -> None:
     auto = Auto()
     assert auto.chosen(replace(SCARCE, lattice_bits=4)).name == "gradient"
-    left = [one.name for _, one in auto.ranked(SCARCE)]
+    left = [one.name for _, one in auto.ranked(FINE)]
     assert sorted(left) == ["objective_perturbation", "output_perturbation"]
-    assert auto.guarantee(SCARCE) == auto.chosen(SCARCE).guarantee(SCARCE)
-    assert left[0] in dict(auto.forecast(SCARCE))["chooses"]
-    assert planned({"kind": "auto"}, epsilon=0.001).charges()[0].statement.epsilon == pytest.approx(0.001)
+    assert auto.guarantee(FINE) == auto.chosen(FINE).guarantee(FINE)
+    assert left[0] in dict(auto.forecast(FINE))["chooses"]
+    assert planned({"kind": "auto"}, epsilon=0.001, lattice_bits=24).charges()[0].statement.epsilon == pytest.approx(
+        0.001
+    )
 
 
 def test_auto_refuses_where_every_learner_does() -> None:
@@ -104,8 +107,8 @@ def test_auto_refuses_where_every_learner_does() -> None:
         ({"kind": "output_perturbation", "regularisation": 0}, {}, "regularisation must be above 0"),
         ({"kind": "gradient", "h": 1e-308}, {}, "h must be between 1e-6 and 1e6, got 1e-308"),
         ({"kind": "objective_perturbation", "loss": "huber", "h": 1e-320}, {}, "h must be between"),
-        ({"kind": "gradient", "rate": 1e308}, {}, r"learner\S*rate"),
-        ({"kind": "gradient", "rate": 1e-320}, {}, r"learner\S*rate"),
+        ({"kind": "gradient", "length": 1e308}, {}, r"learner\S*length"),
+        ({"kind": "gradient", "length": 1e-320}, {}, r"learner\S*length"),
         ({"kind": "gradient"}, {"rows": 10**400}, "rows"),
     ],
 )
@@ -130,7 +133,7 @@ def test_a_corner_has_a_least_and_a_largest_width(loss: Any) -> None:
     [
         *({"kind": kind, "regularisation": r} for kind in ("output", "objective") for r in (1e-30, 1e30)),
         *({"kind": "objective", "loss": "smooth_hinge", "h": h} for h in (1e-6, 1e6)),
-        *({"kind": "gradient", "rate": rate} for rate in (1e-9, 1e9)),
+        *({"kind": "gradient", "length": length} for length in (1e-6, 1e6)),
     ],
     ids=lambda learner: "-".join(str(value) for value in learner.values()),
 )

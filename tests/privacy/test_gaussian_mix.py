@@ -200,7 +200,7 @@ def test_the_gap_of_shares_adds_up_both_steps_over_all_entries() -> None:
 def facts(**changes: Any) -> PublicFacts:
     known = {"rows": 50_000, "width": 20, "norm_bound": 1.0, "epsilon": 1.0, "delta": 1e-6}
     return PublicFacts(
-        **{**known, "relation": Relation.ADD_REMOVE, "rows_per_unit": 1, "lattice_bits": 12, **changes}
+        **{**known, "relation": Relation.ADD_REMOVE, "rows_per_unit": 1, "lattice_bits": 11, **changes}
     )
 
 
@@ -210,16 +210,24 @@ def test_noise_of_the_gradient_grows_with_the_rows_of_a_unit() -> None:
     assert five.noise == pytest.approx(5 * one.noise, rel=1e-12)
     event = learner.guarantee(facts()).event
     assert isinstance(event, GaussianEvent)
-    assert one.noise == pytest.approx(math.sqrt(50) / event.mu, rel=1e-5)
+    assert one.noise == pytest.approx(math.sqrt(50 / 0.95) / event.mu, rel=1e-5)
+    assert five.moments_noise == pytest.approx(5 * one.moments_noise, rel=1e-12)
+    assert 1 / one.moments_noise**2 + 50 / one.noise**2 == pytest.approx(event.mu**2, rel=1e-5)
 
 
 def test_the_gradient_counts_as_normal_only_where_all_its_draws_do() -> None:
-    """draws / (24 scale^2) 2 ln(2 draws / 1e-62), where a step's scale is sqrt(steps) / mu in units of 2^-20."""
-    learner = PrivateGradient(steps=50)
+    """draws / (24 scale^2) 2 ln(2 draws / 1e-62), added over squares, products and steps, in units of 2^-22."""
+    learner, root = PrivateGradient(steps=50), math.sqrt(2)
     mu = gaussian_mu(20.0, 1e-6)
-    for width in (20, 5_000, 100_000):
-        scale = math.sqrt(50) / mu * 2.0**20
-        fine = width * 50 / (24 * scale**2) * 2 * math.log(2 * width * 50 / 1e-62) <= MAX_ROUNDING_GAP
+
+    def gap(draws: int, scale: float) -> float:
+        return draws / (24 * scale**2) * 2 * math.log(2 * draws / 1e-62)
+
+    for width in (20, 5_000, 200_000):
+        moments = 1 / (mu * math.sqrt(0.05)) * 2.0**22
+        of_moments = gap(210, moments / root) if width == 20 else gap(width, moments)  # products: the least scale
+        total = of_moments + gap(width * 50, math.sqrt(50 / 0.95) / mu * 2.0**22)
+        fine = total <= MAX_ROUNDING_GAP
         assert isinstance(
             learner.calibration(facts(width=width, epsilon=20.0)).event, GaussianEvent if fine else ZcdpEvent
         )

@@ -21,6 +21,7 @@ from daskrado.lake.row_store import row_bytes
 from daskrado.lake.scan import Lake, open_lake
 from daskrado.learners.on_passes.gradient import PrivateGradient
 from daskrado.learners.on_passes.iterative import Session
+from daskrado.learners.on_passes.schedule import STEPS
 from daskrado.losses.margin import Huber
 from daskrado.privacy.perturbation import PublicFacts
 from daskrado.privacy.relations import Relation
@@ -46,7 +47,7 @@ def gradient_figures(rows: int, columns: int, steps: int | None = None) -> dict[
         raise UsageError("bench gradient compares with scikit-learn: install scikit-learn") from error
     with _binned_lake(rows, columns) as (path, domain):
         lake = open_lake(path, domain)
-        learner, facts = PrivateGradient(steps=steps), _facts(lake, domain)
+        learner, facts = PrivateGradient(steps=steps or STEPS), _facts(lake, domain)
         _fit(lake, domain, PrivateGradient(steps=1), facts)  # what is compiled once per machine
         seconds, ours = _timed(partial(_fit, lake, domain, learner, facts))
         count, peak = learner.schedule(facts).count, peak_memory_mb()

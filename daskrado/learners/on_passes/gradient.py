@@ -1,14 +1,15 @@
-"""Full-batch noisy gradient descent: every gradient is summed exactly on the lattice and released with noise."""
+"""Noisy gradient descent, preconditioned: sums over all rows, exact on the lattice, each released with noise."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from daskrado.errors import UsageError
@@ -22,74 +23,46 @@ from daskrado.learners.on_passes.iterative import (
     TrainingLoss,
     check_worthwhile,
 )
-from daskrado.learners.on_passes.smoothing import NEIGHBOUR_SHARE, OWN_DEVIATIONS, follower
-from daskrado.losses.margin import Huber, Loss, SmoothHinge
+from daskrado.learners.on_passes.preconditioner import OWN_DEVIATIONS, Preconditioner
+from daskrado.learners.on_passes.schedule import STEPS, Schedule, noises, schedule
+from daskrado.losses.margin import Huber, HuberLogistic, SmoothHinge
 from daskrado.privacy.accountant import rounding_gap
 from daskrado.privacy.gaussian_calibration import Calibration, calibrate
 from daskrado.privacy.noise import MAX_SCALE, discrete_gaussian
 from daskrado.privacy.perturbation import PublicFacts
+from daskrado.statistics.base import Statistic, Summary
 from daskrado.statistics.bounded import Bounded
-from daskrado.statistics.slopes import SLOPE_BITS, SlopeSum, slope_bits_for
-from daskrado.table.lattice import LEAST_BITS, Lattice
-
-MIN_STEPS, MAX_STEPS = 20, 500
-_MOMENTUM = 0.9
-GROWTH_NOISE = 0.02
-"""Where noise over signal v is less, weights of numbers may grow beyond GOOD_NORM, by sqrt(GROWTH_NOISE / v).
-
-Chosen on magic, covertype, KDDCup99, diabetes130 and synthetic tables, as GOOD_NORM was
-(pipelines/reproduce/gradient_rule.py --length).
-"""
-
-
-@dataclass(frozen=True)
-class Steps:
-    """How a run goes, from public facts: number of steps, rate (momentum included), noise on the sum of gradients."""
-
-    loss: Loss
-    count: int
-    rate: float
-    momentum: float
-    noise: float
-    ratio: float
-    growth: float
+from daskrado.statistics.second_moments import MOST_FEATURES, SecondMoments
+from daskrado.statistics.slopes import SlopeSum, slope_bits_for
+from daskrado.table.lattice import Lattice
 
 
 @dataclass(frozen=True)
 class PrivateGradient(LossLearner):
-    """T steps V <- m V + (noisy mean gradient), G <- G + (1 - m) V, u = -rate S(G), and the mean of their last half.
+    """Noisy second moments S, then T steps z <- y - (noisy mean gradient at P y), y = z + m (z - z'), z' the last z.
 
-    Rows are in the unit ball and u = R w. Without ``loss`` it is Huber's: at equal noise its gradient is twice as
-    long as the logistic one where most rows are still near the boundary. S is a public map
-    (``smoothing``); with ``smooth`` it lets neighbouring bins of a column learn from each other, and a bin by itself
-    where its sum G stands out from the noise in it, whose deviation is known.
+    Rows are in the unit ball; u = P z are weights times R, and the mean of their last half is the answer. P is the
+    inverse of the loss's curvature times S / n, plus a precision for each weight (``preconditioner``): so a step is
+    Newton's where rows say much, and as long as noise allows where they say little. With ``smooth`` neighbouring bins
+    of a column learn from each other, and a bin by itself where its summed gradients stand out from their noise,
+    whose deviation is known. Without ``loss`` it goes from Huber's to the logistic loss as noise falls: at equal
+    noise Huber's gradient is twice as long where most rows are still near the boundary, and the logistic one gives
+    probabilities. ``length`` is how many times larger than by the public rule weights are taken to be.
 
     Sensitivity
-        One row moves a sum of gradients by at most 1 or 2 (:class:`daskrado.statistics.slopes.SlopeSum`), whatever
-        the earlier, public iterates are. T discrete Gaussians of scale s compose to the one Gaussian of scale
-        s / sqrt(T), mu = sqrt(T) sensitivity / s (``privacy.gaussian_calibration``). Averaging, momentum
-        and smoothing are post-processing.
+        One row moves the moments by at most 1 or sqrt(2) (:class:`daskrado.statistics.second_moments.SecondMoments`)
+        and a sum of gradients by at most 1 or 2 (:class:`daskrado.statistics.slopes.SlopeSum`), whatever the earlier,
+        public iterates are. Discrete Gaussians compose to one Gaussian of mu, as :func:`schedule.noises` says.
+        Preconditioning, averaging, momentum and smoothing are post-processing.
 
     Reference
         Bassily, Smith and Thakurta (2014), full batch; Canonne, Kamath and Steinke (2020), noise and conversion;
-        Dong, Roth and Su (2022), the composition of Gaussians.
-
-    The public rule. With v = |noise of one full-budget gradient| / (n times the largest gradient), descent by a total
-    length l = rate T ends within D^2 / (2 l) + l v^2 / 2 of the best of norm D, whatever T is: the noise of T steps
-    grows as sqrt(T) on each and averages out again. So l = D / v, with D = GOOD_NORM. Where little noise leaves room,
-    numeric columns go farther by sqrt(GROWTH_NOISE / v): S has that on their diagonal, or rather 1 there and its
-    inverse on the others, and l is as much longer. As much wider is the corner of the Huber loss then, from h = 1/2
-    up to 1, for margins are larger. The steps must be short enough for descent with momentum m to be stable, rate <
-    2 (1 + m) / ((1 - m) c) at curvature c; T is the least number that keeps to half of that at m = 0.9, within
-    MIN_STEPS and MAX_STEPS. Where MAX_STEPS, or those given, are too few, m is raised until they do, and l stops at
-    T^2 / c, where momentum remembers half of the run. All this is in the norm of S's inverse, where noise counts as
-    trace S <= d and curvature is at most c x.Sx <= c; a smooth classifier has the smaller norm there. Bins that stand
-    out add at most one half to that: then steps keep to three quarters of the limit.
+        Dong, Roth and Su (2022), the composition of Gaussians. Nesterov (1983), momentum.
     """
 
     loss: TrainingLoss | None = None
-    steps: Annotated[int | None, Field(ge=1, le=20 * MAX_STEPS)] = None
-    rate: Annotated[float | None, Field(ge=1e-9, le=1e9)] = None
+    steps: Annotated[int, Field(ge=1, le=10_000)] = STEPS
+    length: Annotated[float, Field(ge=1e-6, le=1e6)] = 1.0
     smooth: bool = True
 
     name: ClassVar[str] = "gradient"
@@ -98,68 +71,67 @@ class PrivateGradient(LossLearner):
 
     @classmethod
     def current_spelling(cls, options: Mapping[str, Any]) -> dict[str, Any]:
-        """``loss: huber`` without a corner leaves the corner to the public rule, as does no loss."""
+        """``loss: huber`` without a corner leaves the loss to the public rule, as does no loss; as do no steps."""
         found = super().current_spelling(options)
-        return {key: value for key, value in found.items() if key != "loss" or value not in ("huber", None)}
+        if "rate" in found:
+            raise UsageError(
+                "learner gradient has no rate: its steps follow from second moments; length scales weights"
+            )
+        left = {"loss": ("huber", None), "steps": (None,)}
+        return {key: value for key, value in found.items() if value not in left.get(key, ())}
 
     def __post_init__(self) -> None:
         if self.loss is not None and self.loss.lipschitz is None:
             raise UsageError(f"loss {self.loss.name} has no bound on its slope: gradient needs logistic or a hinge")
 
-    def schedule(self, facts: PublicFacts) -> Steps:
-        """Loss, steps, rate and noise."""
-        once = self._reach(facts) / self.calibration(facts).mu
-        ratio = once * math.sqrt(facts.width) / facts.rows
-        growth = max(1.0, math.sqrt(GROWTH_NOISE / ratio))
-        loss = self.loss or Huber(0.5 * min(2.0, growth))
-        curvature = loss.smoothness or 1.0
-        length = min(GOOD_NORM * growth / ratio, (self.steps or MAX_STEPS) ** 2 / curvature)
-        fastest = self.rate or (1 + _MOMENTUM) / ((1 - _MOMENTUM) * curvature)
-        count = self.steps or math.ceil(min(MAX_STEPS, max(MIN_STEPS, length / fastest)))
-        rate = self.rate or length / count
-        momentum = max(_MOMENTUM, (rate * curvature - 1) / (rate * curvature + 1))
-        growth = 1.0 if self.rate else max(1.0, length * ratio / GOOD_NORM)
-        return Steps(loss, count, rate, momentum, once * math.sqrt(count), ratio, growth)
+    def schedule(self, facts: PublicFacts) -> Schedule:
+        """All that a run does, from public facts."""
+        return schedule(facts, self.loss, self.steps, self._noises(facts, self.calibration(facts).mu), self.length)
 
     def calibration(self, facts: PublicFacts) -> Calibration:
-        """What all steps together cost, and how much noise that is."""
+        """What all draws together cost, and how much noise that is."""
         if not facts.delta > 0:
             raise UsageError("learner gradient adds Gaussian noise and needs budget.delta above 0 (say 1e-6)")
-        steps = self.steps or MAX_STEPS
-        grid = self._reach(facts) * math.sqrt(steps) * 2.0 ** (LEAST_BITS + SLOPE_BITS)  # or finer
-        return calibrate(facts.epsilon, facts.delta, lambda mu: rounding_gap(facts.width * steps, grid / mu))
+        moments_unit, unit = _units(facts)
 
-    def _reach(self, facts: PublicFacts) -> float:
-        """How far one protected unit moves a sum of gradients."""
+        def gap(mu: float) -> float:
+            on_moments, on_slopes = self._noises(facts, mu)
+            drawn = rounding_gap(facts.width * self.steps, on_slopes / unit)
+            moments = _moments(facts)
+            least = on_moments / moments_unit / (math.sqrt(2.0) if moments.pairs else 1.0)
+            return drawn + (rounding_gap(moments.size, least) if on_moments else 0.0)
+
+        return calibrate(facts.epsilon, facts.delta, gap)
+
+    def _noises(self, facts: PublicFacts, mu: float) -> tuple[float, float]:
         lattice = _lattice(facts)
         slopes = SlopeSum.at(np.zeros(facts.width), self.loss or Huber(), lattice, _slope_bits(facts))
-        if facts.spread:
-            return Bounded(facts.width, slopes, facts.rows_per_unit, lattice.bits).sensitivity(facts.relation).l2
-        return slopes.sensitivity(facts.relation).l2 * facts.rows_per_unit
+        return noises(facts, mu, self.steps, _reach(facts, _moments(facts)), _reach(facts, slopes))
 
     def guarantee(self, facts: PublicFacts) -> Guarantee:
-        """All steps together, as one Gaussian; noise and, where their number is public, rows must fit the lattice."""
+        """All draws together, as one Gaussian; noise and, where their number is public, rows must fit the lattice."""
         found = self.calibration(facts)
         check_worthwhile(facts, gaussian=True)
-        lattice, bits = _lattice(facts), _slope_bits(facts)
-        _unit(self.schedule(facts), lattice, bits)
-        lattice.guard(facts.rows if facts.relation.rows_public else None, 1 << (lattice.bits + bits))
+        lattice, rows = _lattice(facts), facts.rows if facts.relation.rows_public else None
+        _check_room(self.schedule(facts), facts)
+        for statistic in (_moments(facts), SlopeSum.at(np.zeros(1), Huber(), lattice, _slope_bits(facts))):
+            lattice.guard(rows, statistic.largest_per_row(lattice))
         return Guarantee(found.event, facts.delta, "noisy gradient", found.theorem)
 
     def forecast(self, facts: PublicFacts) -> Iterator[tuple[str, str]]:
         plan = self.schedule(facts)
-        numbers, others = f"{plan.rate:.3g}", f"{plan.rate / plan.growth:.3g}"
-        rates = f"rate {numbers}" if numbers == others else f"rate {numbers} for numbers and {others} for the rest"
         yield (
             "descends",
-            f"{plan.count} steps of {rates} on the {plan.loss.name} loss, momentum {plan.momentum:.3g}",
+            (
+                f"{plan.count} steps on the {_named(plan)} loss, momentum {plan.momentum:g}; weights times the norm "
+                f"bound are taken to be about {plan.indicators:.2g}, for numbers {plan.numbers:.2g} times the root "
+                "of how many features a row has"
+            ),
         )
         if self.smooth:
-            half, alone = (
-                f"{NEIGHBOUR_SHARE * plan.rate / plan.growth:.3g}",
-                f"{OWN_DEVIATIONS:g} standard deviations of their noise",
-            )
-            yield "bins", f"if any, go with their neighbours at rate {half}, and alone at {numbers} beyond {alone}"
+            yield "bins", f"if any, go with their neighbours, and alone beyond {OWN_DEVIATIONS:g} deviations of noise"
+        what = "squares and products" if plan.pairs else f"squares (more than {MOST_FEATURES:,} features)"
+        yield "moments", f"{what} of features in the first pass, standard deviation {plan.moments_noise:.4g} rows"
         yield (
             "noise",
             (
@@ -169,48 +141,93 @@ class PrivateGradient(LossLearner):
         )
 
     def excess(self, facts: PublicFacts) -> float:
-        """D^2 / (2 l) + l v^2 / 2 at |w| R = D = GOOD_NORM: what a finite run leaves, and its noise.
-
-        At the length that is best for it, or as given: the rule goes on where noise is low, towards larger norms.
-        """
-        ratio = self.schedule(facts).ratio
-        length = self.rate * self.steps if self.rate and self.steps else GOOD_NORM / ratio
-        return 0.5 * (GOOD_NORM**2 / length + length * ratio**2)
+        """D v, D = GOOD_NORM, v noise over signal: the least of D^2 / (2 l) + l v^2 / 2 over lengths l of descent."""
+        return GOOD_NORM * self.schedule(facts).ratio
 
     def learn(self, session: Session, facts: PublicFacts) -> Learned:
         """Descend; the grant is spent before the first draw."""
-        plan, lattice, bits = self.schedule(facts), session.passes.lattice, _slope_bits(facts)
-        unit = _unit(plan, lattice, bits)
-        follow = follower(session.passes.domain, neighbours=self.smooth, growth=plan.growth)
-        u, velocity, gathered, total = (np.zeros(facts.width) for _ in range(4))
-        averaged, spread = max(1, plan.count // 2), 0.0
+        facts = replace(facts, lattice_bits=session.passes.lattice.bits)
+        plan, domain = self.schedule(facts), session.passes.domain
+        metric = Preconditioner(domain, plan, self._second_moments(session, facts, plan), neighbours=self.smooth)
+        alone = np.zeros(facts.width)
+        follow = metric.at(alone)
+        place, before, gathered, total = (np.zeros(facts.width) for _ in range(4))
+        averaged = max(1, plan.count // 2)
         begin_step(session.progress, "descent step")
-        for step in range(plan.count):
-            slopes = SlopeSum.at(u, plan.loss, lattice, bits)
-            noisy = session.draw(
-                partial(session.passes.sum, slopes, share=session.share),
-                lambda summary: discrete_gaussian(summary.vector, plan.noise / unit),
-            )
-            velocity = plan.momentum * velocity + noisy * (unit / facts.rows)
-            gathered += (1 - plan.momentum) * velocity
-            spread += (1 - plan.momentum ** (step + 1)) ** 2  # what one draw counts for after so many steps, squared
-            u = -plan.rate * follow(gathered, plan.noise / facts.rows * math.sqrt(spread))
-            if step >= plan.count - averaged:
-                total += u / averaged
+        for step in range(1, plan.count + 1):
+            ahead = place + plan.momentum * (place - before)
+            gradient = self._gradient(session, facts, plan, follow(ahead))
+            gathered += gradient
+            place, before = ahead - gradient, place
+            if metric.bins and step & (step - 1) == 0:  # what stands out changes as the root of the steps does
+                follow = metric.at(metric.standing_out(gathered, plan.noise / facts.rows * math.sqrt(step)))
+            if step > plan.count - averaged:
+                total += follow(place) / averaged
             if session.progress is not None:
-                session.progress(step + 1, plan.count)
+                session.progress(step, plan.count)
+        return Learned(total / facts.norm_bound, self._details(plan))
+
+    def _second_moments(self, session: Session, facts: PublicFacts, plan: Schedule) -> NDArray[np.float64]:
+        """Of rows in the unit ball, released."""
+        unit, statistic = _units(facts)[0], _moments(facts)
+        scale = plan.moments_noise / unit
+
+        def perturb(summary: Summary) -> NDArray[np.int64]:
+            squares, products = summary.vector[: facts.width], summary.vector[facts.width :]
+            parts = [discrete_gaussian(squares, scale)]
+            return np.concatenate([*parts, discrete_gaussian(products, scale / math.sqrt(2.0))])
+
+        begin_step(session.progress, "second moments")
+        read = partial(session.passes.sum, statistic, share=session.share)
+        if not scale:  # labels alone are secret
+            return np.asarray(read().vector * unit)
+        return np.asarray(session.draw(read, perturb) * unit)
+
+    def _gradient(
+        self, session: Session, facts: PublicFacts, plan: Schedule, weights: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """The mean gradient for rows in the unit ball, released."""
+        slopes = SlopeSum.at(weights, plan.loss, session.passes.lattice, _slope_bits(facts))
+        unit = _units(facts)[1]
+        noisy = session.draw(
+            partial(session.passes.sum, slopes, share=session.share),
+            lambda summary: discrete_gaussian(summary.vector, plan.noise / unit),
+        )
+        return np.asarray(noisy * (unit / facts.rows))
+
+    def _details(self, plan: Schedule) -> dict[str, Any]:
         details = {
             "loss": plan.loss.name,
             "steps": plan.count,
-            "rate": plan.rate,
-            "growth": plan.growth,
             "momentum": plan.momentum,
             "noise_std_per_step": plan.noise,
+            "noise_std_of_moments": plan.moments_noise,
+            "pairs": plan.pairs,
+            "size_of_numbers": plan.numbers,
+            "size_of_indicators": plan.indicators,
             "smooth": self.smooth,
         }
-        if isinstance(plan.loss, Huber | SmoothHinge):
+        if isinstance(plan.loss, Huber | SmoothHinge | HuberLogistic):
             details["h"] = plan.loss.h
-        return Learned(total / facts.norm_bound, details)
+        return details | ({"huber_share": plan.loss.share} if isinstance(plan.loss, HuberLogistic) else {})
+
+
+def _named(plan: Schedule) -> str:
+    if not isinstance(plan.loss, HuberLogistic):
+        return plan.loss.name
+    return "huber" if plan.loss.share == 1 else f"logistic ({100 * plan.loss.share:.2g} % huber)"
+
+
+def _moments(facts: PublicFacts) -> SecondMoments:
+    return SecondMoments(facts.width, facts.width <= MOST_FEATURES)
+
+
+def _reach(facts: PublicFacts, statistic: Statistic) -> float:
+    """How far one protected unit moves a sum."""
+    if facts.spread:
+        bits = _lattice(facts).bits
+        return Bounded(facts.width, statistic, facts.rows_per_unit, bits).sensitivity(facts.relation).l2
+    return statistic.sensitivity(facts.relation).l2 * facts.rows_per_unit
 
 
 def _lattice(facts: PublicFacts) -> Lattice:
@@ -222,12 +239,17 @@ def _slope_bits(facts: PublicFacts) -> int:
     return slope_bits_for(_lattice(facts), rows_public=facts.relation.rows_public)
 
 
-def _unit(plan: Steps, lattice: Lattice, slope_bits: int) -> float:
-    """What one integer step of a sum of gradients is worth; refused before anything is spent if noise has no room."""
-    unit = math.ldexp(1.0, -lattice.bits - slope_bits)
-    if plan.noise > MAX_SCALE * unit:
-        raise UsageError(
-            f"noise of {plan.noise:.3g} rows has no room in 64-bit sums: raise epsilon, or lower lattice_bits "
-            f"(now {lattice.bits})"
-        )
-    return unit
+def _units(facts: PublicFacts) -> tuple[float, float]:
+    """What one integer step of the moments, and of a sum of gradients, is worth for rows in the unit ball."""
+    bits = _lattice(facts).bits
+    return math.ldexp(1.0, -2 * bits), math.ldexp(1.0, -bits - _slope_bits(facts))
+
+
+def _check_room(plan: Schedule, facts: PublicFacts) -> None:
+    """Refuse before anything is spent if noise has no room in 64-bit sums."""
+    for noise, unit in zip((plan.moments_noise, plan.noise), _units(facts), strict=True):
+        if noise > MAX_SCALE * unit:
+            raise UsageError(
+                f"noise of {noise:.3g} rows has no room in 64-bit sums: raise epsilon, or lower lattice_bits "
+                f"(now {_lattice(facts).bits})"
+            )

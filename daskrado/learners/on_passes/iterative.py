@@ -21,7 +21,7 @@ from daskrado.privacy.accountant import Event, gaussian_sigma
 from daskrado.privacy.perturbation import PublicFacts
 from daskrado.privacy.relations import Relation
 from daskrado.registry import one_of
-from daskrado.statistics.base import Statistic
+from daskrado.statistics.second_moments import SecondMoments
 from daskrado.statistics.slopes import SECRET_ROW_BITS
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class IterativeLearner(Learner):
     seeded: ClassVar[bool] = False
     private: ClassVar[bool] = True
     tunable: ClassVar[bool] = False
-    default_bits: ClassVar[int] = Statistic.default_bits
+    default_bits: ClassVar[int] = SecondMoments.default_bits
     secret_bits: ClassVar[int] = SECRET_ROW_BITS
 
     @abstractmethod
