@@ -30,6 +30,7 @@ from daskrado.ledger.account import Account
 from daskrado.ledger.charging import mark_unprotected
 from daskrado.ledger.config import LedgerConfig
 from daskrado.ledger.opening import open_account
+from daskrado.ledger.records import Mark
 from daskrado.privacy.protect import Budget, NotPrivate, Privacy, Private, Protect, check_protected_feature
 from daskrado.privacy.statement import PrivacyStatement, about_domain
 from daskrado.table.domain import Domain
@@ -311,7 +312,7 @@ def opened(
         paying.by_block = job.pays_by_block
         run = Run(*payable(job, charges, paying), paying, progress)
         job = run.job
-        if not (charges or job.protects or job.protected_elsewhere):
+        if run.unprotected:
             paying.notes += mark_unprotected(ledger, job.ledger, job.dataset, paying.run)
         paying.notes += job._notes
         if job.blocks is not None:
@@ -332,7 +333,11 @@ def perform(job: Job, *, write: bool = True, **how: Unpack[Opening]) -> Result:
     from daskrado.jobs.publish import publish
 
     with opened(job, write=write, **how) as run:
-        result = publish(run, run.job.work(run), write=write)  # the blocks that it reads are fixed by now
+        outcome = run.job.work(run)  # the blocks that it reads are fixed by now
+        if write and outcome.model is not None and run.unprotected:
+            config = run.job.ledger
+            run.account.notes += mark_unprotected(how.get("ledger"), config, job.dataset, run.account.run, Mark.MODEL)
+        result = publish(run, outcome, write=write)
         if not write:
             run.account.done(run.account.returned)  # nothing that was kept on disk is needed any more
         return result

@@ -14,7 +14,6 @@ from daskrado.jobs.manifest import manifest_of, plain_json
 from daskrado.jobs.outcome import Outcome, Result, check_claim
 from daskrado.jobs.report import page_of
 from daskrado.lake.steps import begin_step
-from daskrado.ledger.charging import mark_public
 from daskrado.ledger.words import PAID_EARLIER, run_line
 from daskrado.models.error_bars import NOISE, SIGNAL, UNSEEN
 from daskrado.models.linear import LinearModel
@@ -50,8 +49,6 @@ def publish(run: Run, outcome: Outcome, *, write: bool) -> Result:
     )
     names = _write(run, outcome, result) if write else []
     notes = (*run.account.notes, *outcome.notes)
-    for grant in run.grants.values():
-        mark_public(run.account.ledger, grant.dataset, grant.relation, result.run)
     paid = [PAID_EARLIER] if run.paid_earlier else [run_line(run.asked, prices)] if prices else []
     lines = [result.statement.sentence(), *outcome.lines, *paid, *notes]
     if outcome.model is not None:

@@ -75,6 +75,11 @@ class Run:
         return self.lake.rows if "lake" in self.__dict__ else self.account.known_rows
 
     @property
+    def unprotected(self) -> bool:
+        """Whether rows are read without any protection, here or elsewhere."""
+        return not (self.charges or self.job.protects or self.job.protected_elsewhere)
+
+    @property
     def table(self) -> dict[str, Any] | None:
         """Which version of which table was read, where the lake is one."""
         known = "lake" in self.__dict__ and self.lake.table

@@ -63,29 +63,14 @@ def planned_prices(
     return price_of(budgets, debits), f"none set yet; this run would set {amount(first.epsilon, first.delta)}"
 
 
-PUBLIC: dict[Relation, tuple[Mark, ...]] = {
-    Relation.ADD_REMOVE: (),
-    Relation.REPLACE_ONE: (Mark.COUNTS,),
-    Relation.LABEL_FLIP: (Mark.FEATURES, Mark.COUNTS),
-    Relation.FEATURE_FLIP: (Mark.FEATURES, Mark.COUNTS),
-}
-"""What a release takes as exact and public under each relation, so that limits under wider ones say less."""
-
-
-def mark_public(ledger: Ledger, dataset: str, relation: Relation, run: str) -> None:
-    """Mark a data set, once, with what releases under a relation take as public."""
-    known = {marked.mark for marked in ledger.marks(dataset)}
-    for mark in PUBLIC[relation]:
-        if mark not in known:
-            ledger.mark(dataset, mark, run=run)
-
-
-def mark_unprotected(path: str | Path | None, config: LedgerConfig, dataset: str, run: str) -> tuple[str, ...]:
-    """Record once a run without privacy; returns a note where the ledger is out of reach, which stops no such run."""
+def mark_unprotected(
+    path: str | Path | None, config: LedgerConfig, dataset: str, run: str, mark: Mark = Mark.NOT_PRIVATE
+) -> tuple[str, ...]:
+    """Mark once what a run without privacy does; a note where the ledger is out of reach, which stops no such run."""
     try:
         with opened_ledger(path, config) as ledger:
-            if (Mark.NOT_PRIVATE, run) not in {(marked.mark, marked.run) for marked in ledger.marks(dataset)}:
-                ledger.mark(dataset, Mark.NOT_PRIVATE, run=run)
+            if (mark, run) not in {(marked.mark, marked.run) for marked in ledger.marks(dataset)}:
+                ledger.mark(dataset, mark, run=run)
     except (LedgerError, OSError) as error:
         return (f"this run without privacy could not be recorded: {error}",)
     return ()

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from daskrado.errors import LedgerError, UsageError
+from daskrado.errors import DaskradoError, LedgerError, UsageError
 from daskrado.ledger import balances, chain, checked
 from daskrado.ledger.balances import Budget
 from daskrado.ledger.chain import BEGINNING, COLUMNS, Head, Kind, Record
@@ -17,9 +18,10 @@ from daskrado.ledger.entries import debit_of
 from daskrado.ledger.ledger import Ledger, store_of
 from daskrado.ledger.records import Debit
 from daskrado.ledger.store import TABLES, Rows
-from daskrado.privacy.filter import PureSums
+from daskrado.privacy.filter import Cost, PureSums
 
 SCHEMA = "daskrado.ledger_history/1"
+_SAME = 1 - Fraction(1, 10**6)
 
 
 @dataclass
@@ -68,14 +70,26 @@ class Replay:
     def _debited(self, record: Record) -> list[Budget]:
         assert record.entry is not None
         debit, changed = debit_of(self, record), []
-        known = {b.name: b for b in balances.with_begun(self._budgets(record.dataset), debit.blocks)}
-        for name, told in record.facts["costs"].items():
-            budget, cost = known[name], balances.cost_from_json(told)
-            if not budget.fits(cost, debit.part):
-                raise self._wrong(record, "was charged above its limit")
-            changed.append(budget.plus(cost, debit.part))
+        told = {name: balances.cost_from_json(cost) for name, cost in record.facts["costs"].items()}
+        for budget in balances.with_begun(self._budgets(record.dataset), debit.blocks):
+            cost, least = told.pop(budget.name, None), self._least(record, budget, debit)
+            if (cost is None) != (least is None) or not (cost is None or least is None or _covers(cost, least)):
+                raise self._wrong(record, "was charged less than its event costs")
+            if cost is not None:
+                if not budget.fits(cost, debit.part):
+                    raise self._wrong(record, "was charged above its limit")
+                changed.append(budget.plus(cost, debit.part))
+        if told:
+            raise self._wrong(record, "was charged to a limit that was not set")
         self.charged[record.entry] = (record, debit)
         return changed
+
+    def _least(self, record: Record, budget: Budget, debit: Debit) -> Cost | None:
+        """What a debit costs, worked out anew."""
+        try:
+            return budget.cost(debit, alone=True)
+        except DaskradoError as error:
+            raise self._wrong(record, f"cannot have been charged: {error}") from error
 
     def _voided(self, record: Record) -> list[Budget]:
         assert record.entry is not None
@@ -113,6 +127,13 @@ class Replay:
 
     def _wrong(self, record: Record, why: str) -> LedgerError:
         return LedgerError(f"{self.address}: record {record.id} {why}")
+
+
+def _covers(cost: Cost, least: Cost) -> bool:
+    """Whether a cost is as large as another one, but for what two machines may compute in different ways."""
+    pairs = [(cost.mu2, least.mu2), (cost.delta, least.delta)]
+    pairs += [] if least.epsilon is None or cost.epsilon is None else [(cost.epsilon, least.epsilon)]
+    return cost.draws >= least.draws and all(told >= needed * _SAME for told, needed in pairs)
 
 
 def _counters(budget: Budget) -> Budget:

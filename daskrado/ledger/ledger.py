@@ -281,15 +281,18 @@ class Ledger(LedgerViews):
         name = str(grant.relation) if state is State.VOID else ""
         record = self._append(rows, _SETTLED[state], grant, body, name)
         balances.point(rows, changed, record)
-        if state is State.SPENT and (public := TAKEN_AS_PUBLIC.get(grant.relation)) is not None:
-            self._mark_once(rows, grant, public)
+        if state is State.SPENT:
+            self._mark_once(rows, grant)
         _log.info("entry %d of %s is %s", grant.entry, self.address, state)
 
-    def _mark_once(self, rows: Rows, grant: Grant, mark: Mark) -> None:
-        where = "r.dataset = ? AND r.kind = ?"
-        known = chain.records(rows, where, (grant.dataset, str(Kind.MARK)))
-        if not any(record.facts["mark"] == mark for record in known):
-            chain.append(rows, Kind.MARK, {"mark": str(mark)}, self.who, grant.dataset, grant.run)
+    def _mark_once(self, rows: Rows, grant: Grant) -> None:
+        """Mark a data set with what a release takes as public, unless it is."""
+        if public := TAKEN_AS_PUBLIC[grant.relation]:
+            told = chain.records(rows, "r.dataset = ? AND r.kind = ?", (grant.dataset, str(Kind.MARK)))
+            known = {record.facts["mark"] for record in told}
+            for mark in public:
+                if mark not in known:
+                    chain.append(rows, Kind.MARK, {"mark": str(mark)}, self.who, grant.dataset, grant.run)
 
     def _freed(self, rows: Rows, grant: Grant) -> list[Budget]:
         (debit,) = chain.records(rows, "r.entry = ? AND r.kind = ?", (grant.entry, str(Kind.DEBIT)))

@@ -39,10 +39,11 @@ class Mark(StrEnum):
     NOT_PRIVATE = "a run without privacy"
 
 
-TAKEN_AS_PUBLIC = {
-    Relation.REPLACE_ONE: Mark.COUNTS,
-    Relation.LABEL_FLIP: Mark.FEATURES,
-    Relation.FEATURE_FLIP: Mark.FEATURES,
+TAKEN_AS_PUBLIC: dict[Relation, tuple[Mark, ...]] = {
+    Relation.ADD_REMOVE: (),
+    Relation.REPLACE_ONE: (Mark.COUNTS,),
+    Relation.LABEL_FLIP: (Mark.FEATURES, Mark.COUNTS),
+    Relation.FEATURE_FLIP: (Mark.FEATURES, Mark.COUNTS),
 }
 """What a release under a relation takes as public, so that no limit under another one counts it."""
 

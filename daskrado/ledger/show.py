@@ -11,7 +11,7 @@ from itertools import groupby
 from daskrado.lake.block_facts import EACH
 from daskrado.ledger.journal import unfinished
 from daskrado.ledger.ledger import Ledger
-from daskrado.ledger.records import Balance, LedgerEntry, LedgerRow
+from daskrado.ledger.records import Balance, LedgerEntry, LedgerRow, Mark, Marked
 from daskrado.ledger.words import amount, budget_name, percent
 from daskrado.privacy.groups import Whose, steps
 from daskrado.privacy.relations import Relation
@@ -55,8 +55,17 @@ def _dataset_lines(ledger: Ledger, dataset: str, rows: list[LedgerRow], *, total
     relations = ledger.relations(dataset)
     for _, own in groupby(known, key=lambda balance: balance.whose.column):
         yield f"  in all: {_in_all([*own], relations)}"
-    yield from (f"  {mark.at[:10]} {mark.who}: {mark.mark} published" for mark in ledger.marks(dataset))
+    yield from (f"  {line}" for line in mark_lines(ledger.marks(dataset)))
     yield from (f"  {history_line(entry, share)}" for entry, share in history)
+
+
+def mark_lines(marks: list[Marked]) -> Iterator[str]:
+    """Each kind of mark once: when and by whom it was set first, and how often."""
+    for mark, found in groupby(sorted(marks, key=lambda marked: marked.mark), key=lambda marked: marked.mark):
+        first, *others = found
+        what = str(mark) if mark is Mark.NOT_PRIVATE else f"{mark} published"
+        more = f", {len(others)} more since" if others else ""
+        yield f"{what} on {first.at[:10]} by {first.who}, run {first.run[:12]}{more}"
 
 
 def block_lines(ledger: Ledger, dataset: str) -> Iterator[str]:
@@ -108,7 +117,9 @@ def _in_all(balances: list[Balance], relations: Counter[Relation]) -> str:
     text = f"{widest.whose.unit}{of} has lost at most {spent} of {budget_name(widest)} under {widest.relation}"
     beside = {kind: number for kind, number in relations.items() if steps(_row(kind), _row(widest.relation)) is None}
     if beside:
-        told = ", ".join(f"{number} under {kind}" for kind, number in sorted(beside.items()))
+        told = ", ".join(
+            f"{number} release{'' if number == 1 else 's'} under {kind}" for kind, number in sorted(beside.items())
+        )
         text += f"; beside that {told}, where {_PUBLIC[min(beside, key=order.index)]}"
     return text
 

@@ -109,8 +109,9 @@ def run_line(what: str, prices: Sequence[Price]) -> str:
 
 
 def _under(price: Price, prices: Sequence[Price]) -> str:
+    plain = price.balance.relation is Relation.ADD_REMOVE and not price.balance.whose.column
     several = len({_spoken(price.balance) for price in prices}) > 1
-    return f" under {_spoken(price.balance)}" if several else ""
+    return "" if plain and not several else f" under {_spoken(price.balance)}"
 
 
 def _spoken(balance: Balance) -> str:

@@ -370,17 +370,19 @@ class Accounts(RuleBasedStateMachine):
         grant = process.grants["release"]
         with self.working(process, fault):
             mechanism = self.recorded(process.run, "release", grant)
-            found = process.account.release("release", grant, mechanism, STATEMENT, lambda: SUMMARY)
+            rows = self.rows(process.run, "release", SUMMARY)
+            found = process.account.release("release", grant, mechanism, STATEMENT, rows)
             self.returned(process, "release", found.values)
 
     def step(self, process: Process, fault: Fault) -> None:
         """The next of the draws that a learner makes under one grant."""
         process.steps = process.steps or process.account.numbered("steps", process.grants["steps"])
         process.number += 1
-        perturb = self.paid_noise(process, f"steps#{process.number:05d}")
+        name = f"steps#{process.number:05d}"
+        perturb = self.paid_noise(process, name)
         with self.working(process, fault):
-            drawn = process.steps(True, lambda: None, lambda private: perturb(private)["drawn"])
-            self.returned(process, f"steps#{process.number:05d}", {"drawn": drawn})
+            drawn = process.steps(True, self.rows(process.run, name), lambda private: perturb(private)["drawn"])
+            self.returned(process, name, {"drawn": drawn})
 
     def repeat(self, process: Process, fault: Fault) -> None:
         """4: the last of them once more; the noise is not drawn again."""
@@ -389,10 +391,18 @@ class Accounts(RuleBasedStateMachine):
             return
         with self.working(process, fault):
             perturb = self.paid_noise(process, name)
-            drawn = process.account.draw(
-                "steps", process.grants["steps"], lambda: None, perturb, number=process.number
-            )
+            rows, grant = self.rows(process.run, name), process.grants["steps"]
+            drawn = process.account.draw("steps", grant, rows, perturb, number=process.number)
             self.returned(process, name, drawn)
+
+    def rows(self, run: Run, name: str, found: Any = None) -> Callable[[], Any]:
+        """6: no row is read for a draw that may have been made."""
+
+        def gather() -> Any:
+            assert run.restored or name not in self.counted(run)
+            return found
+
+        return gather
 
     def paid_noise(self, process: Process, name: str) -> Callable[[None], dict[str, np.ndarray]]:
         grant = process.grants["steps"]

@@ -3,6 +3,8 @@
 import json
 import os
 import sqlite3
+from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 from click.testing import CliRunner
@@ -10,6 +12,7 @@ from click.testing import CliRunner
 from daskrado.cli.main import cli
 from daskrado.errors import BudgetError, LedgerError, UsageError
 from daskrado.ledger import checked
+from daskrado.ledger.balances import Budget
 from daskrado.ledger.chain import digest_of
 from daskrado.ledger.history import check_all, copied, exported, verified
 from daskrado.ledger.ledger import Ledger, Mark
@@ -86,7 +89,7 @@ def changed_cost(records):
     ("change", "why"),
     [
         (changed_total, "total"),
-        (changed_cost, "total"),
+        (changed_cost, "less than its event costs"),
         (lambda records: records.remove(next(r for r in records if r[1] == "spend")), "does not allow"),
         (lambda records: records.append(list(next(r for r in records if r[7] == "a"))), "does not allow"),
         (lambda records: records.remove(next(r for r in records if r[1] == "debit")), "total|allow|Key"),
@@ -100,6 +103,25 @@ def test_a_history_that_was_written_anew_does_not_add_up(tmp_path, change, why):
     change(told["records"])
     with pytest.raises(LedgerError, match=why):
         verified("x", rechained(told["records"]))
+
+
+@pytest.mark.parametrize("paid", [Fraction(0), Fraction(1, 1000), None])
+def test_charges_below_what_their_events_cost_do_not_pass(tmp_path, monkeypatch, paid):
+    """Digests, totals and states all agree; the ledger that wrote them charged too little, or not all limits."""
+    real = Budget.cost
+
+    def cheap(self, debit, *, alone=False):
+        cost = real(self, debit, alone=alone)
+        if cost is None or (paid is None and self.balance.relation is Relation.LABEL_FLIP):
+            return None
+        return cost if paid is None else replace(cost, mu2=cost.mu2 * paid)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Budget, "cost", cheap)
+        ledger = lived(tmp_path / "ledger.db")
+        assert verified("x", exported(ledger)).head == ledger.head()
+    with pytest.raises(LedgerError, match="record 6 was charged less than its event costs"):
+        verified("x", exported(ledger))
 
 
 def test_a_record_that_was_changed_breaks_the_chain(tmp_path):

@@ -183,7 +183,9 @@ def test_a_pipeline_for_patients_is_told_how_their_limit_is_set(clinic: Any, own
         daskrado.run(made, write=False)
 
 
-def test_what_is_public_is_marked_once_and_runs_without_privacy_each_time(clinic: Any, own_ledger: Path) -> None:
+def test_what_is_public_is_marked_once_and_runs_without_privacy_each_time(
+    clinic: Any, own_ledger: Path, tmp_path: Path
+) -> None:
     for relation in ("add_remove", "replace_one", "replace_one", "label_flip"):
         daskrado.run(job(clinic, relation, budget={"epsilon": 0.2, "delta": 1e-6}), write=False)
     plain = job(clinic).model_copy(update={"private": False, "protect": None, "budget": None})
@@ -192,5 +194,10 @@ def test_what_is_public_is_marked_once_and_runs_without_privacy_each_time(clinic
     assert [marked.mark for marked in ledger.marks("clinic")] == [Mark.COUNTS, Mark.FEATURES, Mark.NOT_PRIVATE]
     assert ledger.marks("clinic")[-1].run == done.run
     shown = "\n".join(ledger_lines(ledger))
-    assert "exact counts" in shown
-    assert "beside that 1 under label_flip, where all features are public" in shown
+    assert shown.count("exact counts published on ") == 1
+    assert "exact features published on " in shown
+    assert f"a run without privacy on {ledger.marks('clinic')[-1].at[:10]} by " in shown
+    assert "beside that 1 release under label_flip, where all features are public" in shown
+    daskrado.run(plain.model_copy(update={"output": str(tmp_path / "out")}))
+    assert ledger.marks("clinic")[-1].mark is Mark.MODEL
+    assert "exact model published on " in "\n".join(ledger_lines(ledger))
