@@ -70,7 +70,8 @@ class Postgres:
         found = _psycopg().conninfo.conninfo_to_dict(self.url)
         user, host = found.get("user", ""), found.get("host", "localhost")
         port = f":{found['port']}" if "port" in found else ""
-        return f"postgresql://{user}{'@' if user else ''}{host}{port}/{found.get('dbname', '')}"
+        place, socket = ("", f"?host={host}") if host.startswith("/") else (host, "")
+        return f"postgresql://{user}{'@' if user else ''}{place}{port}/{found.get('dbname', '')}{socket}"
 
     @cached_property
     def path(self) -> Path:

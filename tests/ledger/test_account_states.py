@@ -411,8 +411,10 @@ class Accounts(RuleBasedStateMachine):
 
     def noise_on_rows(self, process: Process, fault: Fault) -> None:
         """Noise that is a function of a kept key: it may be computed again, and is the same."""
+        gone = "rows" in self.counted(process.run) and "rows" not in self.files(process.run, "key")
         with self.working(process, fault):
             key = process.account.row_key("rows").key_bytes()
+            assert not gone  # 6: noise under another key is another draw
             assert (self.folders / process.run.name / "rows.key").stat().st_mode & 0o777 == 0o600
             process.account.count_repeatable("rows", process.grants["rows"], np.frombuffer(key, dtype=np.int64))
             assert process.run.keys.setdefault("rows", key) == key  # what is released has one key
