@@ -191,6 +191,7 @@ def test_a_server_s_password_is_never_shown(database, tmp_path):
     with pytest.raises(LedgerError) as caught:
         Ledger.open(address.replace("/postgres?", "/nowhere?"))
     assert "hunter2" not in " ".join([*shown, str(caught.value)])
+    assert Ledger.open(ledger.address, create=False).head() == ledger.head()  # what is shown can be typed again
 
 
 @pytest.mark.slow
