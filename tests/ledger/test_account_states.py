@@ -145,6 +145,7 @@ class Process:
     inherited: set[int]  # reservations of the processes before it
     grants: dict[str, Grant] = field(default_factory=dict)
     released: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
+    unkept: set[str] = field(default_factory=set)  # what it drew when the disk was full
     steps: Callable[..., Any] | None = None
     number: int = 0
 
@@ -258,8 +259,12 @@ class Accounts(RuleBasedStateMachine):
     # How a process ends
 
     @contextlib.contextmanager
-    def working(self, process: Process, fault: Fault) -> Iterator[None]:
-        """An operation of a process: killed after some steps, or ended by an error, which its job does not catch."""
+    def working(self, process: Process, fault: Fault, *, must: bool = False) -> Iterator[None]:
+        """An operation of a process: killed after some steps, or ended by an error, which its job does not catch.
+
+        ``must``: without a fault it succeeds, unless a copy was put back.
+        """
+        must = must and fault == Fault() and not process.run.restored
         self.world.steps_left, self.world.full = fault.kill, fault.full
         try:
             yield
@@ -267,6 +272,8 @@ class Accounts(RuleBasedStateMachine):
         except Killed:
             self.kill_process(process)
         except DaskradoError as error:
+            if must:
+                raise AssertionError("this had to succeed") from error
             self.fail_process(process, error)
         finally:
             self.world.steps_left = self.world.full = None
@@ -368,11 +375,11 @@ class Accounts(RuleBasedStateMachine):
 
     def release(self, process: Process, fault: Fault) -> None:
         grant = process.grants["release"]
-        with self.working(process, fault):
+        with self.working(process, fault, must=self.can_have(process, "release")):
             mechanism = self.recorded(process.run, "release", grant)
             rows = self.rows(process.run, "release", SUMMARY)
             found = process.account.release("release", grant, mechanism, STATEMENT, rows)
-            self.returned(process, "release", found.values)
+            self.returned(process, "release", found.values, fault)
 
     def step(self, process: Process, fault: Fault) -> None:
         """The next of the draws that a learner makes under one grant."""
@@ -380,20 +387,25 @@ class Accounts(RuleBasedStateMachine):
         process.number += 1
         name = f"steps#{process.number:05d}"
         perturb = self.paid_noise(process, name)
-        with self.working(process, fault):
+        with self.working(process, fault, must=self.can_have(process, name)):
             drawn = process.steps(True, self.rows(process.run, name), lambda private: perturb(private)["drawn"])
-            self.returned(process, name, {"drawn": drawn})
+            self.returned(process, name, {"drawn": drawn}, fault)
 
     def repeat(self, process: Process, fault: Fault) -> None:
         """4: the last of them once more; the noise is not drawn again."""
         name = f"steps#{process.number:05d}"
         if not process.number:
             return
-        with self.working(process, fault):
+        with self.working(process, fault, must=self.can_have(process, name)):
             perturb = self.paid_noise(process, name)
             rows, grant = self.rows(process.run, name), process.grants["steps"]
             drawn = process.account.draw("steps", grant, rows, perturb, number=process.number)
-            self.returned(process, name, drawn)
+            self.returned(process, name, drawn, fault)
+
+    def can_have(self, process: Process, name: str) -> bool:
+        """Whether a draw is there, or may be made: it was not counted, or it is kept."""
+        run = process.run
+        return name not in self.counted(run) or name in self.files(run, "npz")
 
     def rows(self, run: Run, name: str, found: Any = None) -> Callable[[], Any]:
         """6: no row is read for a draw that may have been made."""
@@ -412,7 +424,7 @@ class Accounts(RuleBasedStateMachine):
     def noise_on_rows(self, process: Process, fault: Fault) -> None:
         """Noise that is a function of a kept key: it may be computed again, and is the same."""
         gone = "rows" in self.counted(process.run) and "rows" not in self.files(process.run, "key")
-        with self.working(process, fault):
+        with self.working(process, fault, must=not gone):
             key = process.account.row_key("rows").key_bytes()
             assert not gone  # 6: noise under another key is another draw
             assert (self.folders / process.run.name / "rows.key").stat().st_mode & 0o777 == 0o600
@@ -437,8 +449,16 @@ class Accounts(RuleBasedStateMachine):
             self.check_published(run)
             assert not (self.folders / run.name).exists()
             assert set(self.states(run)) <= {"published", "void", "reserved"}  # nothing is drawn for it any more
-            process.manager.__exit__(None, None, None)
+            self.fail_after_publishing(process)
             run.process = None
+
+    def fail_after_publishing(self, process: Process) -> None:
+        """11: whatever fails after a run was published changes nothing, and nothing untrue is said of it."""
+        before, error = self.entries(), DataError("the page could not be shown")
+        with contextlib.suppress(DataError):
+            process.manager.__exit__(DataError, error, None)
+        assert self.entries() == before
+        assert {note.partition(" in ")[0] for note in getattr(error, "__notes__", [])} <= {"everything was published"}
 
     @precondition(any_alive)
     @rule(index=st.integers(0, 3), fault=END, how=st.sampled_from(["killed", "failed"]))
@@ -585,8 +605,11 @@ class Accounts(RuleBasedStateMachine):
         mechanism.perturb = perturb  # type: ignore[method-assign]
         return mechanism
 
-    def returned(self, process: Process, name: str, values: dict[str, np.ndarray]) -> None:
-        """5: what an account returns is what was drawn."""
+    def returned(self, process: Process, name: str, values: dict[str, np.ndarray], fault: Fault) -> None:
+        """5: what an account returns is what was drawn, and it is kept unless the disk is full."""
+        kept = name in self.files(process.run, "npz")
+        assert kept or fault.full or process.run.restored or name in process.unkept
+        process.unkept |= set() if kept else {name}
         assert same({k: np.atleast_1d(v) for k, v in values.items()}, process.run.noise[name])
         process.released[name] = {k: np.atleast_1d(v) for k, v in values.items()}
 
@@ -649,6 +672,7 @@ class Accounts(RuleBasedStateMachine):
         for run in self.runs:
             if run.output.exists():
                 self.check_published(run)
+                assert self.has_journal(run) or run.restored or "spent" not in self.states(run)
             elif set(self.states(run)) - {"void"} and not run.restored:
                 assert self.has_journal(run)
             secret = {*self.files(run, "key"), *self.files(run, "npz")}
