@@ -448,6 +448,7 @@ class Accounts(RuleBasedStateMachine):
             assert not there
             self.check_published(run)
             assert not (self.folders / run.name).exists()
+            assert not (self.folders / f".{run.name}.done").exists()  # what is forgotten is gone
             assert set(self.states(run)) <= {"published", "void", "reserved"}  # nothing is drawn for it any more
             self.fail_after_publishing(process)
             run.process = None
@@ -752,6 +753,34 @@ def test_a_draw_that_is_cut_off_is_kept_or_lost_or_not_made(machine: Accounts, r
     assert not (drawn and not kept and run.published)
     assert len(machine.states(run)) == 1
     machine.check()
+
+
+@pytest.mark.parametrize("end", ["killed", "published"])
+def test_a_journal_from_any_step_of_its_run_is_finished_or_refused(end: str) -> None:
+    """Every copy of one run's journal is put back and resumed: its draws are made once, and it is debited once."""
+    drawing = fine("release", "steps", "steps", "rows", "steps")
+    work = drawing + (fine("publish") if end == "published" else [])
+    at, outcomes = 0, set()
+    while True:
+        machine = Accounts()
+        machine.set_limit("50")
+        machine.begin_run(Fault(), fine(*ROLES), work)
+        run = machine.runs[0]
+        if run.process is not None:
+            machine.kill_process(run.process)
+        drawn, charged, copies = dict(run.noise), machine.entries(), len(run.copies)
+        machine.put_a_copy_back(0, at)
+        machine.resume(0, Fault(), True, "", fine(*ROLES), drawing + fine("publish"))
+        machine.check()
+        assert run.noise == drawn  # whatever it drew in the end was drawn before
+        assert machine.entries().keys() == charged.keys()
+        outcomes.add(run.published is not None)
+        machine.teardown()
+        at += 1
+        if at == copies:
+            break
+    assert at > 20
+    assert outcomes == ({True} if end == "published" else {True, False})
 
 
 def test_what_is_shown_of_a_run_is_public(machine: Accounts) -> None:
