@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import ndtri
 
+from daskrado.learners.cell_margins import CellMargins
 from daskrado.learners.on_release.identified import Identified, Mask, Matrix, Vector, stands_out
 from daskrado.models.error_bars import LEVEL, ErrorBars
 from daskrado.table.columns import booleans, indicators, one_hot
@@ -112,31 +113,15 @@ def residual_spread(domain: Domain, second: Matrix, theta: Vector, rows: float, 
     """
     if not space.one.any():
         return np.zeros_like(second)
-    bound, width = domain.norm_bound, domain.width
-    turn = np.eye(width)
-    for place in booleans(domain):
-        turn[place] = (turn[place] + space.one) / 2
-    back = np.linalg.inv(turn)
-    second, theta = turn @ second @ turn.T, back.T @ theta
-    told, diagonal = second @ theta, np.diag(second)
-    flags = indicators(domain)
-    flags[booleans(domain)] = True
-    flags &= diagonal > 0
-    one = back.T @ space.one
-    average = float(np.clip((one @ told) / (one @ second @ one) / bound, -_INSIDE, _INSIDE))
-    means = np.full(width, average)
-    means[flags] = np.clip(told[flags] / diagonal[flags] / bound, -_INSIDE, _INSIDE)
-    share = np.where(flags, np.clip(diagonal * bound**2 / rows, 0, 0.99), 0.0)
-    between = share / (1 - share) * (means - average) ** 2
-    within = max(0.0, float(theta @ told) / rows - average**2)
+    cells = CellMargins.of(domain, second, theta, rows, space.one)
+    means = np.clip(cells.means, -_INSIDE, _INSIDE)
+    average = min(_INSIDE, max(-_INSIDE, cells.average))
     lift = np.arctanh(means) - math.atanh(average)
     both = np.tanh(lift[:, None] + lift[None] + math.atanh(average))
-    left = within - between[:, None] - between[None]
     np.fill_diagonal(both, means)
-    np.fill_diagonal(left, within - between)
     slope = (1 - both**2) / (1 - average**2)
-    square = np.clip(1 - both**2 + np.maximum(left, 0) * (1 - 2 * slope), 0.02, 1.5)
-    return np.asarray(back @ (second * square) @ back.T)
+    square = np.clip(1 - both**2 + cells.pairs()[1] * (1 - 2 * slope), 0.02, 1.5)
+    return np.asarray(cells.back @ (cells.second * square) @ cells.back.T)
 
 
 def share_spread(domain: Domain, moments: NoisyMoments, theta: Vector, rows: float, space: Identified) -> Vector:

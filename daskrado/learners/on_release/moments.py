@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -58,7 +58,10 @@ class MomentsLearner(ReleaseLearner):
             "negative_eigenvalues": negative,
             "unseen_features": int((~found.seen).sum()),
         }
-        return Learned(found.centre @ theta / bound, details, bars=error_bars(domain, moments, found))
+        bars = error_bars(domain, moments, found)
+        if self.regularisation and np.isfinite(bars.low).any():
+            bars = replace(bars, about=f"{bars.about}; weights are shrunk by regularisation, intervals are not")
+        return Learned(found.centre @ theta / bound, details, bars=bars)
 
 
 def _moments(release: Release) -> NoisyMoments:
