@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from known_clinic import COLUMNS, LABEL, WARDS, Clinic
 
 from daskrado.learners.on_release.identified import Identified, stands_out
 from daskrado.learners.on_release.moment_errors import NoisyMoments, enough, error_bars
@@ -19,54 +18,11 @@ from daskrado.statistics.moments import Moments
 from daskrado.table.domain import Domain
 from daskrado.table.lattice import Lattice
 
-LABEL = {"column": "sick", "positive": True, "negative": False}
-WARDS = {"kind": "categorical", "values": ["a", "b", "c"]}  # and other, which nobody has
-COLUMNS = {
-    "age": {"kind": "numeric", "lower": -1, "upper": 1},
-    "ward": WARDS,
-    "smoker": {"kind": "boolean"},
-    "visits": {"kind": "numeric", "lower": 0, "upper": 9, "bins": [2, 5]},
-}
-AGES, SHARES = (-0.8, -0.2, 0.1, 0.7), ((0.2, 0.3, 0.3, 0.2), (0.5, 0.35, 0.15), (0.7, 0.3), (0.5, 0.3, 0.2))
 UPPER = np.triu_indices
 
 
-class Clinic:
-    """A population of 72 kinds of rows, so that true weights are exact; columns depend on each other."""
-
-    def __init__(self, intercept: float, shift: float) -> None:
-        self.domain = Domain(label=LABEL, columns=COLUMNS, intercept=intercept)  # type: ignore[arg-type]
-        rows, chances, logits = [], [], []
-        for places in itertools.product(*(range(len(share)) for share in SHARES)):
-            age, ward, smoker, visits = places
-            row = [AGES[age], *np.eye(4)[ward], 2.0 * smoker - 1, *np.eye(3)[visits]]
-            rows.append([*row, intercept] if intercept else row)
-            tilt = 1 + 0.5 * (ward == age % 3) + 0.4 * smoker * (visits == 2)
-            chances.append(tilt * math.prod(share[place] for share, place in zip(SHARES, places, strict=True)))
-            logits.append(shift + 1.5 * AGES[age] + (0.0, 0.8, -1.0)[ward] + 0.5 * smoker + 0.3 * visits)
-        x = np.array(rows)
-        bound = self.domain.norm_bound
-        self.x = x / np.maximum(1, np.linalg.norm(x, axis=1) / bound)[:, None] / bound
-        self.chance = np.array(chances) / sum(chances)
-        self.yes = 1 / (1 + np.exp(-np.array(logits)))
-
-    def sums(self, counts: np.ndarray, sick: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return self.x.T @ (2 * sick - counts), (self.x * counts[:, None]).T @ self.x
-
-    def truth(self) -> np.ndarray:
-        """The weights of the population itself: pseudo-inverse, then each one-hot column against its mean."""
-        mean, second = self.sums(self.chance, self.chance * self.yes)
-        theta = np.linalg.pinv(second, rcond=1e-10) @ mean / self.domain.norm_bound
-        last = slice(6, 9)
-        for where in (slice(1, 5), last) if self.domain.intercept else (last,):
-            share = np.diag(second)[where] / np.diag(second)[where].sum()
-            middle = share @ theta[where]
-            theta[where] -= middle
-            if self.domain.intercept:
-                theta[-1] += middle / self.domain.intercept
-            else:
-                theta[1:5] += middle
-        return theta
+class Released(Clinic):
+    """The population, with moments released from samples of it."""
 
     def draw(self, random: np.random.Generator, rows: int, sigma: float) -> NoisyMoments:
         counts = random.multinomial(rows, self.chance)
@@ -98,7 +54,7 @@ class Clinic:
     ],
 )
 def test_intervals_hold_the_populations_weights(intercept: float, shift: float, rows: int, sigma: float) -> None:
-    clinic, random = Clinic(intercept, shift), np.random.default_rng(18)
+    clinic, random = Released(intercept, shift), np.random.default_rng(18)
     truth = clinic.truth()
     held = np.array([clinic.held(clinic.draw(random, rows, sigma), truth) for _ in range(1500)])
     assert np.isnan(held).all(axis=0).tolist() == [place == 4 for place in range(clinic.domain.width)]  # ward=other
@@ -110,7 +66,7 @@ def test_intervals_hold_the_populations_weights(intercept: float, shift: float, 
 
 def test_a_law_that_is_nearly_right_is_seen() -> None:
     """Where noise is most of the error, two thirds of it cover too little, and so does noise on the mean alone."""
-    clinic, random = Clinic(1.0, 0.5), np.random.default_rng(7)
+    clinic, random = Released(1.0, 0.5), np.random.default_rng(7)
     truth, wrong, none = clinic.truth(), [], []
     for _ in range(300):
         moments = clinic.draw(random, 200_000, 90.0)
@@ -121,7 +77,7 @@ def test_a_law_that_is_nearly_right_is_seen() -> None:
 
 
 def test_no_interval_where_noise_hides_an_eigenvalue() -> None:
-    clinic = Clinic(1.0, 0.0)
+    clinic = Released(1.0, 0.0)
     clinic.x[:, 0] = clinic.x[:, -1] * 0.5 + clinic.x[:, 0] / 8  # age is nearly the same for all
     exact = clinic.draw(np.random.default_rng(1), 20_000, 0.0)
     basis = Identified.of(clinic.domain, np.diag(exact.second), exact.seen).basis
@@ -136,7 +92,7 @@ def test_no_interval_where_noise_hides_an_eigenvalue() -> None:
 
 
 def test_a_rare_feature_has_no_interval_and_takes_none_from_others() -> None:
-    clinic = Clinic(1.0, 0.0)
+    clinic = Released(1.0, 0.0)
     clinic.chance = np.where(clinic.x[:, 3] > 0, clinic.chance / 60, clinic.chance)  # ward=c becomes rare
     clinic.chance /= clinic.chance.sum()
     learned = MomentsLearner().fit_columns(
@@ -153,7 +109,7 @@ def test_a_rare_feature_has_no_interval_and_takes_none_from_others() -> None:
 @pytest.mark.parametrize("intercept", [1.0, 0.0])
 def test_an_empty_category_never_changes_a_prediction(intercept: float) -> None:
     """Planted: nobody has ward=other. A row with it gets the mean of its column; other rows see no difference."""
-    with_it = Clinic(intercept, -1.0)
+    with_it = Released(intercept, -1.0)
     rest = np.arange(with_it.domain.width) != 4
     bound = with_it.domain.norm_bound
     domain = Domain(
@@ -189,7 +145,7 @@ def test_an_empty_category_seems_to_be_there_once_in_a_thousand_domains() -> Non
 
 def test_rows_of_one_unit_may_be_alike() -> None:
     """A unit counts as at most k rows: what sampling adds to the variance is at most k times that of single rows."""
-    clinic = Clinic(1.0, 0.0)
+    clinic = Released(1.0, 0.0)
     moments = clinic.draw(np.random.default_rng(4), 20_000, 0.0)
     found = Identified.of(clinic.domain, np.diag(moments.second), moments.seen)
     one, four = (error_bars(clinic.domain, replace(moments, clusters=k), found) for k in (1, 4))
