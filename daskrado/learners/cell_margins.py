@@ -40,7 +40,7 @@ class CellMargins:
         turn = np.eye(width)
         for place in booleans(domain):
             turn[place] = (turn[place] + one) / 2
-        back = np.linalg.inv(turn)
+        back = np.asarray(np.linalg.inv(turn), dtype=np.float64)
         second, theta, one = turn @ second @ turn.T, back.T @ theta, back.T @ one
         told, diagonal = second @ theta, np.diag(second)
         flags = indicators(domain)
