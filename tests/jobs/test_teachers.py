@@ -590,7 +590,11 @@ def test_the_engine_of_one_data_set_does_not_answer_from_the_lake_of_another(fol
     asked = draw_rows(5, 6)
 
     def ask(dataset: str, seed: int) -> int:
-        wanted = content(folder, tmp_path, dataset=dataset, lake=draw_rows(900, seed), queries=None)
+        lake = tmp_path / f"lake {seed}"
+        if not lake.exists():
+            lake.mkdir()
+            draw_rows(900, seed).to_parquet(lake / "p.parquet")
+        wanted = content(folder, tmp_path, dataset=dataset, lake=str(lake), queries=None)
         with daskrado.open_teachers({**wanted, "budget": {"epsilon": 9.0, "delta": 1e-5}}) as teachers:
             return int(teachers.ask(asked).notna().sum())
 
