@@ -20,7 +20,8 @@ from daskrado.engines.succession import engine_folder
 from daskrado.errors import LedgerError, UsageError
 from daskrado.jobs.base import Charge, Line, Outcome, Run
 from daskrado.jobs.chosen_blocks import narrowed
-from daskrado.jobs.learn import ROLE, LearnJob, learn_outcome
+from daskrado.jobs.learn import ROLE, LearnJob
+from daskrado.jobs.learn_outcome import learn_outcome
 from daskrado.jobs.report import Section, draw
 from daskrado.lake.blocks import shown_blocks
 from daskrado.lake.scan import Lake

@@ -82,7 +82,8 @@ class Discovery:
                 continue
             cells = _by_column(fine, columns)[name][1:-2]  # not those beyond the span, nor nulls
             whole = name in self.wholes
-            found = found_numbers(cells, self.edges[name], std, limit, whole=whole)
+            rows = self.rows * (1 - self.nulls.get(name, 0.0))
+            found = found_numbers(cells, self.edges[name], std, limit, rows, whole=whole)
             if found is None:
                 self.facts[name] = "as far as the noise shows it has one value"
                 continue
@@ -95,9 +96,13 @@ class Discovery:
             plain = not {"bins", "transform"} & self.find[name].keys() or facts.get("bins", 0) is None
             if found.skewed and not dated and plain and {"lower", "upper"} <= set(facts):
                 facts["transform"] = "log1p"
-            if name in self.nulls and "nulls" not in self.find[name]:
-                facts["nulls"] = {"fill": _written(found.median, whole=whole, dated=dated)}
+            self._fill(name, facts, _written(found.median, whole=whole, dated=dated))
             self.facts[name] = self._fitting(name, facts)
+
+    def _fill(self, name: str, facts: dict[str, Any], value: Any) -> None:
+        """Replace nulls, so that none makes its row count as nothing; those that stand out have a feature."""
+        if "nulls" not in self.find[name]:
+            facts["nulls"] = {"fill": value} | ({} if name in self.nulls else {"flag": False})
 
     def _fitting(self, name: str, facts: dict[str, Any]) -> dict[str, Any] | str:
         """The facts, unless they contradict what the draft says."""
@@ -119,16 +124,21 @@ class Discovery:
             if not self.values[name]:
                 self.facts[name] = "none of its values is frequent enough to be told"
                 continue
+            rest = self.rows * (1 - sum(self.values[name].values())) - null
+            if len(self.values[name]) == 1 and null <= 3 * std and rest <= 4 * std:
+                self.facts[name] = "as far as the noise shows it has one value"
+                continue
             facts: dict[str, Any] = {"values": list(self.values[name])}
-            if name in self.nulls and "nulls" not in self.find[name]:
-                facts["nulls"] = {"fill": max(self.values[name], key=self.values[name].__getitem__)}
+            self._fill(name, facts, max(self.values[name], key=self.values[name].__getitem__))
             self.facts[name] = self._fitting(name, facts)
 
     def read_booleans(self) -> None:
         """Nulls of booleans."""
         for name, column in self.find.items():
             if not open_in(column):
-                self.facts[name] = {"nulls": {"fill": False}} if name in self.nulls else {}
+                facts: dict[str, Any] = {}
+                self._fill(name, facts, False)
+                self.facts[name] = facts
         self.facts = {name: self.facts[name] for name in self.draft.columns if name in self.facts}
 
     def content(self) -> dict[str, Any]:
@@ -248,4 +258,5 @@ def _two_digits(rows: float) -> int:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * max(0.0, share):.2g} %"
+    value = 100 * max(0.0, share)
+    return f"{value:.0f} %" if value > 9.9 else f"{value:.2g} %"

@@ -7,14 +7,13 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property, partial
 from typing import Annotated, Any, ClassVar, cast
 
-import numpy as np
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from daskrado.errors import about_the_key
 from daskrado.jobs import holdout as held
 from daskrado.jobs.base import Address, Charge, Line, Outcome, PrivateJob, Run, calibrated
+from daskrado.jobs.learn_outcome import learn_outcome
 from daskrado.jobs.measure import ROLE as EVALUATION
-from daskrado.jobs.report import Section, bars
 from daskrado.lake.holdout import TRAINING, check_column
 from daskrado.lake.scan import Lake, open_lake
 from daskrado.lake.seeds import SignatureKey
@@ -28,7 +27,7 @@ from daskrado.privacy.perturbation import PublicFacts
 from daskrado.privacy.relations import Relation
 from daskrado.privacy.release import Release, release_without_privacy
 from daskrado.registry import one_of
-from daskrado.statistics.base import Headline, Statistic, Summary
+from daskrado.statistics.base import Statistic, Summary
 from daskrado.statistics.bounded import bounded
 from daskrado.table.lattice import MOST_ROWS, Lattice
 
@@ -125,10 +124,11 @@ class LearnJob(PrivateJob):
             )
         if units and self.asked.protect.relation is Relation.REPLACE_ONE:
             raise ValueError(f"{learner.name} bounds units under add_remove, which also covers their replacement")
-        if self._counts_rows and self.rows is None:
+        if self._counts_rows and self.guessed_rows is None:
             raise ValueError(
                 f"learner {learner.name} under {self.asked.protect.relation} needs rows: a public guess at "
-                f"{'the number of units' if units else 'their number'}, which is secret (only accuracy depends on it)"
+                f"{'the number of units' if units else 'their number'}, which is secret (only accuracy depends on "
+                "it); a domain that daskrado describe filled has one"
             )
 
     def _check_noise(self) -> None:
@@ -142,6 +142,12 @@ class LearnJob(PrivateJob):
         first = self.ledger.first_limit
         if first is not None and first.delta == 0 and kind.needs_delta:
             raise ValueError(f"ledger.first_limit needs a delta above 0 to cover {kind.name} noise")
+
+    @property
+    def guessed_rows(self) -> int | None:
+        """The public number of rows, or a guess at a secret one: as given, else as it was described."""
+        found = self.domain.described
+        return self.rows if self.rows is not None or found is None or not self._counts_rows else found.rows
 
     @property
     def _counts_rows(self) -> bool:
@@ -173,7 +179,7 @@ class LearnJob(PrivateJob):
     @cached_property
     def facts(self) -> PublicFacts:
         """What a learner that reads the lake several times may know before it reads a row."""
-        rows = self.rows or open_lake(self.source, self.domain, strict=not self.protects).rows
+        rows = self.guessed_rows or open_lake(self.source, self.domain, strict=not self.protects).rows
         rows = max(1, round(rows * (1 - (self.holdout or 0.0))))
         width, bound = self.domain.width, self.domain.norm_bound
         if not self.private:
@@ -331,68 +337,3 @@ class LearnJob(PrivateJob):
             grant = run.grants[ROLE]
             draws, spend = run.account.numbered(ROLE, grant), partial(run.account.spend, grant)
             return learner.learn(Session(passes, spend, progress=run.progress, journal=draws), self.facts)
-
-
-def headline_of(released: Release | Learned) -> Headline:
-    """Released values to set against the noise on them, as the statistic itself says."""
-    if isinstance(released, Learned):
-        return Headline("weights", released.weights, released.noise_std.get("weights", 0.0))
-    return released.statistic.headline(released.values, released.noise_std)
-
-
-def learn_outcome(job: LearnJob, model: LinearModel, released: Release | Learned) -> Outcome:
-    """What is said and shown of a learned model; a study's combined model says the same."""
-    shown = headline_of(released)
-    lines = []
-    if model.statement.private and shown.std:
-        strong = int((abs(shown.values) > 2 * shown.std).sum())
-        stands = f"{strong} of {len(shown.values)} entries stand out of the noise"
-        lines.append(f"{shown.what}: {stands} (above 2 standard deviations)")
-    statistic = job.chosen_statistic
-    grid = f"on a 2^-{job.lattice.bits} grid of the norm bound {job.lattice.norm_bound:g}"
-    summed = "the learner's own" if statistic is None else f"{statistic.name}, {statistic.size:,} integers {grid}"
-    return Outcome(
-        model,
-        model.statement,
-        model,
-        released,
-        facts={
-            "lattice": {"norm_bound": job.lattice.norm_bound, "bits": job.lattice.bits},
-            "noise_std": released.noise_std,
-            "features": job.domain.width,
-        },
-        lines=lines,
-        made=[("statistic", summed), ("learner", model.learner)],
-        sections=lambda: [_noise_section(job, shown, released)],
-    )
-
-
-def _noise_section(job: LearnJob, shown: Headline, released: Release | Learned) -> Section:
-    title = "Noise against signal"
-    if isinstance(released, Learned):
-        return Section(title, rows=list(job.forecast()), detail=True)
-    names = job.domain.feature_names
-    named = names if len(names) == len(shown.values) else tuple(map(str, range(len(shown.values))))
-    plot = bars(dict(zip(named, shown.values.tolist(), strict=True)), f"released {shown.what}", noise=shown.std)
-    if not released.statement.private:
-        return Section(
-            title,
-            text="No noise was added.",
-            plot=plot,
-            header=("feature", f"released {shown.what}"),
-            rows=[(name, f"{value:.6g}") for name, value in zip(named, shown.values.tolist(), strict=True)],
-            folded=True,
-            detail=True,
-        )
-    length, alone = float(np.linalg.norm(shown.values)), shown.std * math.sqrt(len(shown.values))
-    return Section(
-        title,
-        text=f"The released {shown.what} has length {length:.4g}; noise alone would have length about {alone:.4g}.",
-        header=("released", "entries", "noise, standard deviation", "moves an entry"),
-        rows=[
-            (block, f"{entries:,}", f"{std:.4g}", rows if std else "public: no noise needed")
-            for block, entries, std, rows in job.noise_rows(released.noise_std)
-        ],
-        plot=plot,
-        detail=True,
-    )

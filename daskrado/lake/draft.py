@@ -38,7 +38,19 @@ protect:
   unit: {unit}
 budget: {{epsilon: {epsilon:g}, delta: {delta}}}
 ledger: {{first_limit: {{epsilon: {limit:g}, delta: {limit_delta}}}}}      # only where the owner has set no limit yet
-learner: {learner}
+learner: {learner}      # or auto, the best of several for this budget; daskrado plan says which
+{holdout}"""
+
+
+_PLAIN_FOLDERS = {"lake", "data", "parquet", "table", "tables", "delta"}  # names that many lakes have
+
+
+_HOLDOUT = """\
+holdout: 0.2      # of the ids: nobody is in both parts, so that the evaluation costs nothing more
+evaluate: {}      # error, ROC, calibration; by: [COLUMN] for groups
+"""
+_NO_HOLDOUT = """\
+# holdout: 0.2 needs a column that names units or records; daskrado evaluate measures a model without one
 """
 
 
@@ -111,6 +123,7 @@ class Pipeline:
     epsilon: float = 1.0
     delta: float = 1e-6
     learner: str = "moments"
+    record: str | None = None  # the column that names a record
 
     def text(self, lake: str, domain: Path, path: Path) -> str:
         """The pipeline, which lies at ``path``."""
@@ -129,6 +142,7 @@ class Pipeline:
             limit=10 * self.epsilon,
             limit_delta=flow(float(f"{10 * self.delta:.12g}")),
             learner=self.learner,
+            holdout=_HOLDOUT if unit or self.record else _NO_HOLDOUT,
         )
 
 
@@ -140,9 +154,11 @@ def _beside(lake: str, folder: Path) -> str:
 
 
 def dataset_of(lake: str) -> str:
-    """A name for the ledger from the lake's last folder: letters, digits, points, dashes."""
-    last = [part for part in re.split(r"[/\\]+", lake) if part.strip(".~*")][-1:] or ["lake"]
-    return (re.sub(r"[^A-Za-z0-9._-]+", "-", last[0]).strip("-.") or "lake")[:100]
+    """A name for the ledger from the lake's last folder that says something: letters, digits, points, dashes."""
+    where = lake if "://" in lake else os.path.abspath(os.path.expanduser(lake))
+    parts = [part for part in re.split(r"[/\\]+", where) if part.strip(".~*")]
+    named = [part for part in parts if part.lower() not in _PLAIN_FOLDERS] or parts or ["lake"]
+    return (re.sub(r"[^A-Za-z0-9._-]+", "-", named[-1]).strip("-.") or "lake")[:100]
 
 
 def open_facts(proposal: Proposal, label: Mapping[str, Any]) -> Iterator[str]:

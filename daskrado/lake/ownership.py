@@ -24,8 +24,9 @@ Own = Callable[[Path], str | None]  # why a folder is not the command's own; Non
 
 _PART = r"part-\d{5,}\.parquet"
 _OF_A_RUN = re.compile(
-    r"manifest\.json|report\.html|([\w.-]+\.)?model\.json|(answers|estimates|evaluation|margins|shares)\.json|answers\.parquet"
-    rf"|student\.pickle|[\w.-]+\.rados\.parquet|synthetic/({_PART})?|reports/({_PART}|_local\.json)?"
+    r"manifest\.json|report\.html|([\w.-]+\.)?model\.json|(answers|estimates|evaluation|found|margins|shares)\.json"
+    r"|domain\.yaml"
+    rf"|answers\.parquet|student\.pickle|[\w.-]+\.rados\.parquet|synthetic/({_PART})?|reports/({_PART}|_local\.json)?"
 )
 _REPORTS = re.compile(rf"{_PART}|_local\.json|_manifest\.json|_report\.html")
 

@@ -108,7 +108,7 @@ class _Graph:
                 value, null = self._category(name, column, mine)
                 parts.append(value)
                 ones += 1
-            if null is not None:
+            if null is not None and column.flags:
                 flag = self.cast(null, "DOUBLE")
                 parts.append(self.node("Mul", flag, self.constant(weights[at])))
                 squares.append(flag)

@@ -40,7 +40,7 @@ def select_margins(domain: Domain, weights: Sequence[float], table: str, keep: S
             inner.append(f"{_weight(name, column, left)} AS {alias}")
             dot.append(alias)
             one_hots += 1
-        if column.fill is not None:
+        if column.flags:
             alias = f"{prefix}{len(inner)}"
             inner.append(f"CASE WHEN {_there(name, column)} THEN 0.0 ELSE 1.0 END AS {alias}")
             dot.append(f"{_number(next(left))} * {alias}")

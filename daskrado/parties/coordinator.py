@@ -11,7 +11,8 @@ from typing import Any, cast
 
 from daskrado.errors import DataError, UsageError
 from daskrado.jobs.base import Outcome, Run
-from daskrado.jobs.learn import ROLE, learn_outcome
+from daskrado.jobs.learn import ROLE
+from daskrado.jobs.learn_outcome import learn_outcome
 from daskrado.jobs.outcome import Result
 from daskrado.jobs.publish import publish
 from daskrado.jobs.report import Section

@@ -56,7 +56,7 @@ def reach_of(domain: Domain, weights: NDArray[np.float64]) -> float:
     total, at = 0.0, 0
     for column in domain.columns.values():
         one_hot = isinstance(column, CategoricalColumn) or (isinstance(column, NumericColumn) and column.bins)
-        sizes = [column.size if one_hot else 1, *([1] if column.fill is not None else [])]
+        sizes = [column.size if one_hot else 1, *[1] * column.flags]
         for size in sizes:
             total += float(np.abs(weights[at : at + size]).max())
             at += size

@@ -77,7 +77,7 @@ class Universe:
         starts, at = {}, 0
         for name, column in domain.columns.items():
             starts[name] = at
-            at += column.size + (column.fill is not None)
+            at += column.size + column.flags
         axes = []
         for name in columns:
             if name == domain.label.column:

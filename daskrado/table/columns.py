@@ -15,7 +15,7 @@ def places(domain: Domain) -> Iterator[tuple[Column, slice]]:
     start = 0
     for column in domain.columns.values() if domain.kernel is None else ():
         yield column, slice(start, start + column.size)
-        start += column.size + (column.fill is not None)
+        start += column.size + column.flags
 
 
 def one_hot(domain: Domain) -> list[slice]:
@@ -44,5 +44,5 @@ def indicators(domain: Domain) -> NDArray[np.bool_]:
     for where in one_hot(domain):
         found[where] = True
     for column, where in places(domain):
-        found[where.stop : where.stop + (column.fill is not None)] = True
+        found[where.stop : where.stop + column.flags] = True
     return found

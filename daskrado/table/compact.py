@@ -43,7 +43,7 @@ class Layout:
             else:
                 kinds.append(TIMES if isinstance(column, BooleanColumn) else code_kind(column.size))
             sizes.append(column.size)
-            if column.fill is not None:
+            if column.flags:
                 kinds.append(TIMES)
                 sizes.append(1)
         if domain.intercept:

@@ -127,7 +127,7 @@ def _sources(encoded: EncodedTable) -> list[Source]:
             found.append(Source(name, SIGN, np.ascontiguousarray(values, dtype=np.int8)))
         else:
             found.append(Source(name, INDEX, np.ascontiguousarray(values, dtype=np.int32)))
-        if column.fill is not None:
+        if column.flags:
             found.append(Source(name, SIGN, np.ascontiguousarray(encoded.nulls[name], dtype=np.int8)))
     if constant := encoded.domain.intercept:
         found.append(Source("intercept", CONSTANT, np.ones(1, dtype=np.int8), constant))

@@ -22,10 +22,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LARGEST = 1e100  # bounds beyond this, or narrower than a billionth of their size, cannot be scaled safely
 
 
-class Fill(Frozen):
-    """Nulls are replaced by a declared value and flagged by an extra 0/1 feature."""
+class Fill(Grown):
+    """Nulls are replaced by a declared value and, unless they are rare, flagged by an extra 0/1 feature."""
 
     fill: Scalar
+    flag: bool = Field(default=True, description="whether nulls have a feature of their own")
+    later: ClassVar[frozenset[str]] = frozenset({"flag"})
 
 
 class _Column(Grown):
@@ -34,6 +36,11 @@ class _Column(Grown):
     @property
     def fill(self) -> Scalar | None:
         return self.nulls.fill if isinstance(self.nulls, Fill) else None
+
+    @property
+    def flags(self) -> int:
+        """Number of features that flag nulls: 1 or 0."""
+        return int(isinstance(self.nulls, Fill) and self.nulls.flag)
 
 
 class NumericColumn(_Column):
@@ -276,7 +283,7 @@ class Domain(Grown):
         names: list[str] = []
         for name, column in self.columns.items():
             names += column.feature_names(name)
-            if column.fill is not None:
+            if column.flags:
                 names.append(f"{name} is null")
         return tuple(names)
 
@@ -285,7 +292,7 @@ class Domain(Grown):
         """Number of encoded features."""
         if self.kernel is not None:
             return self.kernel.features + bool(self.intercept)
-        return sum(column.size + (column.fill is not None) for column in self.columns.values()) + bool(self.intercept)
+        return sum(column.size + column.flags for column in self.columns.values()) + bool(self.intercept)
 
     @property
     def largest_norm(self) -> float:
@@ -294,7 +301,7 @@ class Domain(Grown):
         if self.kernel is not None:
             return math.sqrt(square + 1.0)
         for column in self.columns.values():
-            square += 1.0 + (1.0 if column.fill is not None else 0.0)
+            square += 1.0 + column.flags
         return math.sqrt(square)
 
     @property

@@ -143,7 +143,7 @@ class EncodedTable:
                 rows[:, at : at + width] = 0.0
                 rows[np.arange(len(rows)), at + piece.astype(np.intp)] = 1.0
                 at += width
-            if column.fill is not None:
+            if column.flags:
                 rows[:, at] = self.nulls[name][start:stop]
                 at += 1
         return at

@@ -19,6 +19,7 @@ GRID = (*(-edge for edge in reversed(_POWERS)), *_POWERS)
 FAR = 2.0**64  # beyond all edges
 CELLS = 128  # of the second grid, beside powers of two
 MOST_BINS = 16
+HELD = 0.8  # of a column's rows that bounds must hold, as far as the noise shows
 _CHANCE = 0.05  # that noise alone is taken for values somewhere in a table
 _NEARLY_ZERO = _POWERS[0]
 
@@ -83,14 +84,17 @@ class Found:
     skewed: bool  # most lie near zero, some far above
 
 
-def found_numbers(counts: Counts, edges: Sequence[float], std: float, limit: float, *, whole: bool) -> Found | None:
+def found_numbers(
+    counts: Counts, edges: Sequence[float], std: float, limit: float, rows: float, *, whole: bool
+) -> Found | None:
     """Bounds, median and quantiles from the counts between the edges; None where the column seems constant.
 
-    ``limit``: a run of 1, 2, 4, ... cells must stand out by so many standard deviations of its own noise.
+    ``limit``: a run of 1, 2, 4, ... cells must stand out by so many standard deviations of its own noise. Where what
+    stands out holds too few of the ``rows``, the bounds are those of the whole grid.
     """
     first, last = _outer(counts, std, limit), len(counts) - 1 - _outer(counts[::-1], std, limit)
-    if first > last:
-        return None
+    if first > last or counts[first : last + 1].sum() < HELD * rows:
+        first, last = 0, len(counts) - 1
     inside, cuts = counts[first : last + 1], np.array(edges[first : last + 2])
     lower, upper = float(cuts[0]), float(cuts[-1])
     if whole:

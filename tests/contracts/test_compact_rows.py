@@ -51,6 +51,7 @@ DOMAIN = Domain.model_validate(
             "colour": {"kind": "categorical", "values": ["red", "green", "blue"]},
             "many": {"kind": "categorical", "values": list(range(300))},
             "truth": {"kind": "boolean"},
+            "quiet": {"kind": "numeric", "lower": -3, "upper": 3, "nulls": {"fill": 1, "flag": False}},
             "gaps": {"kind": "categorical", "values": ["a", "b"], "nulls": {"fill": "a"}},
         },
     }
@@ -135,6 +136,7 @@ def table(rows: int = ROWS) -> pa.Table:
             "colour": draw.choice(["red", "green", "blue", "pink"], rows),
             "many": draw.integers(0, 302, rows),
             "truth": draw.random(rows) < 0.3,
+            "quiet": pa.array(holes, mask=draw.random(rows) < 0.2),
             "gaps": pa.array(draw.choice(["a", "b", "c"], rows), mask=draw.random(rows) < 0.2),
             "y": draw.random(rows) < 0.4,
             **{f"x{i}": draw.normal(size=rows) for i in range(5)},

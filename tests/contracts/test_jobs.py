@@ -27,6 +27,7 @@ from daskrado.jobs.load import load_job
 from daskrado.jobs.manifest import manifest_schema
 from daskrado.jobs.outcome import Result
 from daskrado.lake.make import make_lake
+from daskrado.lake.ownership import by_a_run
 from daskrado.lake.scan import Lake
 from daskrado.models.linear import LinearModel
 from daskrado.privacy.statement import PrivacyStatement
@@ -131,6 +132,7 @@ def test_a_kind_publishes_one_envelope_and_the_command_line_says_the_same(
     listed = {entry["name"] for entry in manifest["files"]}
     there = {p.relative_to(tmp_path / "out").as_posix() for p in (tmp_path / "out").rglob("*") if p.is_file()}
     assert there == listed | {"manifest.json", "report.html"}
+    assert by_a_run(tmp_path / "out") is None  # so that --overwrite may replace it
     report = (tmp_path / "out" / "report.html").read_text()
     assert result.statement.sentence() in report.replace("&#39;", "'")
     titles = [title for title in check_page(report).ids if title.startswith("s")]

@@ -81,7 +81,7 @@ def test_bounds_bins_values_and_nulls_are_found() -> None:
     assert facts["ward"]["nulls"] == {"fill": "a, b"}
     assert result.value.nulls["ward"] == pytest.approx(0.1, abs=0.01)
     assert sorted(facts["code"]["values"]) == [1, 2, 7]
-    assert facts["smoker"] == {}
+    assert facts["smoker"] == {"nulls": {"fill": False, "flag": False}}  # rare ones have no feature of their own
     cell = 4 * timedelta(days=2**14 / 128)  # four of the second grid in its power of two
     assert date(2020, 1, 1) - cell <= facts["seen"]["lower"] <= date(2020, 2, 1)
     assert date(2020, 12, 1) <= facts["seen"]["upper"] <= date(2020, 12, 31) + cell
@@ -127,13 +127,16 @@ def test_nothing_depends_on_a_row_that_no_text_can_hold() -> None:
 
     odd = pa.array([b"ok"] * 3000 + [b"\xff\xfe", b"x" * 5000, b"a\nb", b""]).cast(pa.binary())
     text = pa.Array.from_buffers(pa.string(), len(odd), odd.buffers())
-    table = pa.table({"t": text, "y": pa.array([True, False] * 1502)})
+    other = pa.array(["x"] * 1500 + ["y"] * 1504)
+    table = pa.table({"t": text, "u": other, "y": pa.array([True, False] * 1502)})
     draft = {
         "label": {"column": "y", "positive": True, "negative": False},
-        "columns": {"t": {"kind": "categorical", "values": "..."}},
+        "columns": {"t": {"kind": "categorical", "values": "..."}, "u": {"kind": "categorical", "values": "..."}},
     }
     result = daskrado.run(job(lake=table, domain=draft), write=False)
-    assert result.value.facts["t"]["values"] == ["ok"]
+    assert list(result.value.values["t"]) == ["ok"]
+    assert isinstance(result.value.facts["t"], str)  # one value, as far as anybody can see
+    assert result.value.facts["u"]["values"] == ["x", "y"]
 
 
 def test_an_open_label_is_told_and_stays_open() -> None:
@@ -177,7 +180,7 @@ def test_the_command_fills_the_draft_and_later_statements_say_so(
     monkeypatch.chdir(tmp_path)
     clinic().drop(columns="seen").to_csv("visits.csv", index=False)
     command("ingest visits.csv --out lake --text code")
-    command("init lake --label sick --positive yes --drop free --drop same --bins")
+    command("init lake --label sick --positive yes --drop free --drop same --bins --dataset lake")
     text = (tmp_path / "domain.yaml").read_text()
     assert "..." in text
     (tmp_path / "domain.yaml").write_text(text.replace("columns:", "# my own words\ncolumns:"))

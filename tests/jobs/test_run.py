@@ -25,7 +25,7 @@ from damaged_files import damaged_copy
 import daskrado
 from daskrado.cluster import ClusterConfig
 from daskrado.errors import BudgetError, DataError, UsageError
-from daskrado.jobs.learn import headline_of
+from daskrado.jobs.learn_outcome import headline_of
 from daskrado.lake.make import make_lake
 from daskrado.lake.score import score
 from daskrado.ledger.ledger import Ledger, Mark

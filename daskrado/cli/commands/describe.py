@@ -97,6 +97,12 @@ def _write(domain: Path, found: Any) -> list[str]:
     """Write what was found into the draft, checked before the old file goes."""
     import yaml
 
+    if all(isinstance(one, str) for one in found.facts.values()):
+        asked = found.described["epsilon"]
+        return [
+            f"{domain}: unchanged, as no column stands out from the noise: ask for more than epsilon {asked:.2g}, or "
+            "write public facts there"
+        ]
     from daskrado.table.drafts import filled, flow
     from daskrado.table.yaml_file import open_keys, write_text
 

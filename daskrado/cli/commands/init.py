@@ -64,7 +64,7 @@ def init(
     domain, pipeline = out / "domain.yaml", out / "pipeline.yaml"
     for path in (domain, pipeline):
         check_free_text(path, overwrite=overwrite)
-    named = Pipeline(dataset or dataset_of(lake), unit, epsilon, delta)
+    named = Pipeline(dataset or dataset_of(lake), unit, epsilon, delta, record=proposal.record)
     write_text(domain, domain_text(lake, said, proposal, schema))
     write_text(pipeline, named.text(lake, domain, pipeline))
     ids = [name for name, reason in proposal.excluded.items() if reason.startswith("it names")]
@@ -76,7 +76,11 @@ def init(
         yield f"still open (...): {', '.join(still_open)}"
         if any(key.startswith("label.") for key in still_open):
             yield "say what is +1: --positive VALUE, or edit label in the domain"
-    yield f"next: {'write public facts there, then ' if still_open else ''}daskrado plan {pipeline}"
+    if still_open:
+        yield f"next: daskrado describe {lake} --domain {domain} --epsilon 0.1 finds the rest in private, charged"
+        yield f"      (or write public facts there); then daskrado plan {pipeline}"
+    else:
+        yield f"next: daskrado plan {pipeline}"
 
 
 def _label(label: str | None, names: list[str]) -> tuple[str, bool]:
