@@ -132,12 +132,7 @@ class Measured:
                 header=("figure", "estimate", "95 % interval"),
                 rows=[_row(name, figure) for name, figure in self.figures().items()],
             ),
-            Section(
-                "ROC curve",
-                text="Of the negatives, how many are called positive, and of the positives, how many are, at every "
-                "threshold. The diagonal is a guess.",
-                plot=self._roc(),
-            ),
+            self._thresholds(),
             self._calibration(),
         ]
         for column, groups in self.groups.items():
@@ -148,7 +143,7 @@ class Measured:
                     rows=[(name, *_group_row(cells, self._at)) for name, cells in groups.items()],
                 )
             )
-        return [*found, self._thresholds()]
+        return found
 
     def _roc(self) -> str:
         def paint(axes: Axes) -> None:
@@ -202,7 +197,15 @@ class Measured:
             for at in sorted({*range(1, len(cells.edges) + 1, step), own, chosen} - {0})
         ]
         header = ("threshold", "error", "true positives", "false positives", "precision", "called positive")
-        return Section("Every threshold", header=header, rows=rows, folded=True)
+        return Section(
+            "ROC curve, and every threshold",
+            text="Of the negatives, how many are called positive, and of the positives, how many are, at every "
+            "threshold. The diagonal is a guess.",
+            plot=self._roc(),
+            header=header,
+            rows=rows,
+            folded=True,
+        )
 
 
 def _row(name: str, figure: Estimate) -> tuple[str, str, str]:

@@ -39,6 +39,9 @@ class Evaluating(EvaluationKeys):
 
 def check(job: LearnJob) -> None:
     """Refuse an evaluation that nobody pays for, and a hold-out that rows would decide."""
+    used = [key for key in ("holdout", "evaluate", "class_weight") if getattr(job, key) is not None]
+    if used and job.name != "learn":
+        raise ValueError(f"{used[0]} is a key of kind learn, which kind {job.name} does not have")
     if job.evaluation is None:
         return
     if job.private and job.holdout is None and job.evaluation.budget is None:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, cast
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from daskrado.errors import about_the_key
+from daskrado.jobs import class_weight as weighting
 from daskrado.jobs import holdout as held
 from daskrado.jobs.base import Address, Charge, Line, Outcome, PrivateJob, Run, calibrated
 from daskrado.jobs.learn_outcome import learn_outcome
@@ -59,6 +60,7 @@ class LearnJob(PrivateJob):
     )
     holdout: float | None = Field(default=None, ge=0.01, le=0.9, description="share of the ids to evaluate on")
     evaluate: held.Evaluating | None = None
+    class_weight: weighting.ClassWeight | None = None
     mechanism: str | None = None
     lattice_bits: int | None = Field(default=None, ge=4, le=26)
 
@@ -89,6 +91,7 @@ class LearnJob(PrivateJob):
             self._check_statistic(cast(ReleaseLearner, self.learner))
         self._check_noise()
         held.check(self)
+        weighting.check(self)
         return self
 
     def _check_statistic(self, learner: ReleaseLearner) -> None:
@@ -184,16 +187,17 @@ class LearnJob(PrivateJob):
         width, bound = self.domain.width, self.domain.norm_bound
         if not self.private:
             return PublicFacts(rows, width, bound, Relation.REPLACE_ONE, 1.0)
-        protect, budget = self.asked.protect, self.asked.budget
+        protect, budget = self.asked.protect, weighting.learning(self).budget
         asked = (protect.relation, budget.epsilon, budget.delta, protect.rows_per_unit)
         units = protect.how == "spread", protect.column is not None
-        return PublicFacts(rows, width, bound, *asked, self.lattice.bits, *units)
+        return PublicFacts(rows, width, bound, *asked, self.lattice.bits, *units, self.class_weight is not None)
 
     def calibrated(self) -> OneShot | None:
         """The mechanism of a one-shot release, calibrated anew: each is used once."""
         if not self.private or self.chosen_statistic is None:
             return None
-        return calibrated(self.asked, self.chosen_statistic, self.lattice, self.mechanism)
+        statistic = weighting.counted(self, self.chosen_statistic)
+        return calibrated(weighting.learning(self), statistic, self.lattice, self.mechanism)
 
     @property
     def evaluation(self) -> held.Evaluating | None:
@@ -201,15 +205,18 @@ class LearnJob(PrivateJob):
         return held.Evaluating() if self.evaluate is None and self.holdout is not None else self.evaluate
 
     def charges(self) -> tuple[Charge, ...]:
-        return held.all_charges(self, self._training_charges()) if self.private else ()
+        if not self.private:
+            return ()
+        return held.all_charges(self, (*weighting.charges(self), *self._training_charges()))
 
     def _training_charges(self) -> tuple[Charge, ...]:
         chosen = self.calibrated()
         if chosen is not None:
-            return (Charge.of_mechanism(ROLE, chosen, self.asked, self.assumptions),)
+            return (Charge.of_mechanism(ROLE, chosen, weighting.learning(self), self.assumptions),)
         found = worthwhile_guarantee(cast(IterativeLearner, self.learner), self.facts)
         assumed = (*self.assumptions, *found.assumptions)
-        return (Charge.of(ROLE, found.event, self.asked, found.mechanism, found.theorem, assumed),)
+        private = weighting.learning(self)
+        return (Charge.of(ROLE, found.event, private, found.mechanism, found.theorem, assumed),)
 
     def plan(self) -> Iterator[Line]:
         statistic = self.chosen_statistic
@@ -305,30 +312,34 @@ class LearnJob(PrivateJob):
 
     def work(self, run: Run) -> Outcome:
         """Release once and learn from that, or let the learner read, draw and learn."""
-        released = self._learned(run) if self.chosen_statistic is None else self._released(run)
+        part = held.part_of(self, TRAINING)
+        weights = weighting.weights(self, run, part)
+        how = {"part": part, "class_weights": weights}
+        released = self._learned(run, how) if self.chosen_statistic is None else self._released(run, how)
         statement = held.statement_of(self, [*run.charges.values()])
         learned = released
         if not isinstance(learned, Learned):
             with run.clock("learn"):
                 learned = cast(ReleaseLearner, self.learner).fit_columns(learned, self.domain)
-        model = LinearModel(self.domain, learned.weights, statement, self.learner.name, learned.details, learned.bars)
+        details, bars = learned.details | weighting.told(weights), None if weights else learned.bars
+        model = LinearModel(self.domain, learned.weights, statement, self.learner.name, details, bars)
         return held.measured(self, run, model, learn_outcome(self, model, released))
 
-    def _released(self, run: Run) -> Release:
+    def _released(self, run: Run, how: Mapping[str, Any]) -> Release:
         statistic, chosen = self.chosen_statistic, self.calibrated()
         assert statistic is not None
 
         def gather() -> Summary:
             with run.clock("collect"):
-                return run.collect(statistic, self.lattice, key=self.key, part=held.part_of(self, TRAINING))
+                return run.collect(statistic, self.lattice, key=self.key, **how)
 
         return release_without_privacy(gather()) if chosen is None else run.release(ROLE, chosen, gather)
 
-    def _learned(self, run: Run) -> Learned:
+    def _learned(self, run: Run, how: Mapping[str, Any]) -> Learned:
         """In a private run the bar shows no gradient norm and the manifest no seconds: both depend on the rows."""
         learner = cast(IterativeLearner, self.learner)
         seeds = {"seeded": learner.seeded, "by_record": self.by_record, "by_unit": self._by_unit}
-        with run.passes(self.lattice, **seeds, key=TUNING_KEY, part=held.part_of(self, TRAINING)) as passes:
+        with run.passes(self.lattice, **seeds, key=TUNING_KEY, **how) as passes:
             if not run.charges:
                 watch = getattr(run.progress, "note", None)
                 with run.clock("learn"):

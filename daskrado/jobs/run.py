@@ -161,6 +161,7 @@ class Run:
         domain: Domain | None = None,
         protect: Protect | None = None,
         part: Part | None = None,
+        class_weights: tuple[int, int] | None = None,
     ) -> Summary:
         """Sum a statistic over the lake, exactly; ``domain`` reads the rows in another way than the job's.
 
@@ -178,6 +179,7 @@ class Run:
             secret_rows=not self.job.rows_public,
             units=self.units(protect or self._whose),
             part=part,
+            class_weights=class_weights,
         )
 
     def passes(self, lattice: Lattice, **seeds: Any) -> contextlib.AbstractContextManager[Passes]:

@@ -53,6 +53,7 @@ def collect(
     secret_rows: bool = False,
     units: Units | None = None,
     part: Part | None = None,
+    class_weights: tuple[int, int] | None = None,
 ) -> Summary:
     """Sum a statistic over a lake, exactly.
 
@@ -73,6 +74,7 @@ def collect(
         secret_rows=secret_rows,
         units=units,
         part=part,
+        class_weights=class_weights,
     ) as passes:
         return passes.sum(statistic, progress=progress)
 
@@ -102,14 +104,15 @@ class Passes:
         self._client = client
         self._crew = crew
         self._units = units
+        self._bound = units.bound if units is not None else None if job.class_weights is None else 1
 
     def sum(self, statistic: Additive, *, share: Share | None = None, progress: Progress | None = None) -> Summary:
         """One pass: sum a statistic over the lake, or over one share of its rows.
 
         Where units are protected, the sum is that of the statistic bounded for them.
         """
-        if self._units is not None and isinstance(statistic, Statistic):
-            statistic = bounded(statistic, self._units.bound, self.lattice)
+        if self._bound is not None and isinstance(statistic, Statistic):
+            statistic = bounded(statistic, self._bound, self.lattice)
         if isinstance(statistic, Statistic):
             self.lattice.guard(self._rows, statistic.largest_per_row(self.lattice))
         statistic.check_rows(self.lake.rows)
@@ -117,7 +120,7 @@ class Passes:
             raise UsageError(f"statistic {statistic.name} draws noise on rows: its key must be secret, drop the seed")
         if statistic.noises_rows and self._units is not None and not self._units.sampled:
             raise UsageError(f"statistic {statistic.name} draws noise on rows: units are bounded by how: sample")
-        weighted = self._units is not None and not statistic.noises_rows
+        weighted = self._bound is not None and not statistic.noises_rows
         flight = in_flight(statistic) if weighted else statistic
         job = replace(self._job, statistic=flight, share=share)
         report = progress or silent
@@ -167,6 +170,7 @@ def open_passes(
     secret_rows: bool = False,
     units: Units | None = None,
     part: Part | None = None,
+    class_weights: tuple[int, int] | None = None,
 ) -> Iterator[Passes]:
     """Repeated sums over one lake. Encoded partitions are kept: in memory, else in scratch files, else read again.
 
@@ -177,13 +181,14 @@ def open_passes(
     rows of a unit one seed. ``placed`` tells rows their place in the lake. ``strict`` refuses unusable rows, which
     else count as nothing. ``secret_rows``: nothing that is said or refused may depend on the number of rows.
     ``units`` says what rows count for where people own several; ``part`` lets all other rows count as nothing.
+    ``class_weights`` is what rows of the negative and the positive label count for.
     """
     client = None if lake.in_memory or not lake.partitions else client
     statistic = _Nothing(domain.width)
     records = seeded and domain.id is not None if by_record is None else by_record
     compiled = lake.rows * domain.width >= REPAID_CELLS and _least_limit(client) >= COMPILER_NEEDS
     job = Job(statistic, domain, lattice, records, seeded=seeded, by_unit=by_unit, compiled=compiled, strict=strict)
-    job = replace(job, part=part, rows=lake.rows if placed else None)
+    job = replace(job, part=part, class_weights=class_weights, rows=lake.rows if placed else None)
     secret = key or SignatureKey.secret()
     if client is None:
         folder = tempfile.gettempdir()
@@ -192,7 +197,12 @@ def open_passes(
     else:
         keys = Keys(secret.key_bytes() if seeded or placed else b"", units)
         with crew_of(
-            client, lake, secrets.token_hex(8), keys, row_bytes(domain, weighted=units is not None), memory
+            client,
+            lake,
+            secrets.token_hex(8),
+            keys,
+            row_bytes(domain, weighted=units is not None or class_weights is not None),
+            memory,
         ) as crew:
             yield Passes(lake, job, secret, RowStore(0), client, crew, secret_rows, units)
 

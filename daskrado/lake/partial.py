@@ -16,6 +16,7 @@ from daskrado.lake.row_store import RowStore, row_bytes
 from daskrado.lake.seeds import position_seeds, record_seeds
 from daskrado.lake.units import Keys
 from daskrado.statistics.base import Additive, Place, Rows
+from daskrado.statistics.bounded import class_weighted
 from daskrado.table.compact_encoding import CompactTable
 from daskrado.table.domain import Domain
 from daskrado.table.encoded_table import EncodedTable, Problem
@@ -55,6 +56,7 @@ class Job:
     by_unit: bool = False  # all rows of a unit have one seed, so that it is in one share
     share: Share | None = None
     rows: int | None = None  # of the lake, for sums that go by position
+    class_weights: tuple[int, int] | None = None  # of the negative and the positive label, as ``statistics.bounded``
     part: Part | None = None  # of the lake's ids: rows of others count as nothing
     compiled: bool = False  # the lake is large enough to repay compiling the inner loops
     strict: bool = False  # refuse unusable values: only where nobody is protected; else their rows count as nothing
@@ -114,7 +116,7 @@ def partition_partial(job: Job, partition: Any, keys: Keys, content: Any, first:
     beside = [*([] if groups is None else [groups.column]), *([] if job.part is None else [job.part.column])]
     columns += [name for name in dict.fromkeys(beside) if name not in columns]
     vector, rows = job.statistic.zero(), 0
-    weighted = keys.units is not None
+    weighted = keys.units is not None or job.class_weights is not None
     size = partition.rows * row_bytes(job.domain, seeded=job.seeded, grouped=groups is not None, weighted=weighted)
     keep = store.keep if store.room(size) else store.write if store.disk(size) and job.domain.kernel is None else None
     copies: list[Rows] = []
@@ -206,5 +208,7 @@ def blocks(
         groups = None if encoded.groups is None else encoded.groups[start:stop]
         place = None if job.rows is None else Place(material, first + start, job.rows)
         counted = None if weights is None else weights[start:stop]
+        if job.class_weights is not None:
+            counted = class_weighted(counted, y, job.class_weights)
         rows = Rows(x, y, seeds, groups, place, first + start, counted)
         yield rows if groups is None or optional else rows.where(groups >= 0)

@@ -95,9 +95,11 @@ def own_link(learner: str, details: Mapping[str, Any]) -> Link | None:
     Least squares estimates E[label], labels being -1 and 1, and the logistic loss the log-odds. Hinges estimate
     neither.
     """
-    loss = details.get("loss")
-    if loss == "logistic":
-        return Logistic()
+    loss, weights = details.get("loss"), details.get("class_weight")
+    if loss == "logistic":  # weights of classes move the log-odds by the log of their ratio
+        return Logistic(offset=0.0 if weights is None else math.log(weights[0] / weights[1]))
+    if weights is not None:
+        return None
     return Pieces() if loss == "square" or (loss is None and learner == "moments") else None
 
 

@@ -34,6 +34,7 @@ class PublicFacts:
     lattice_bits: int | None = None
     spread: bool = False
     by_unit: bool = False
+    weighted: bool = False  # rows count for at most 1, and sums of them are rounded once more
 
 
 def reach(loss: Loss, facts: PublicFacts) -> float:

@@ -39,6 +39,23 @@ def unit_weights(owned: NDArray[np.int64], bound: int) -> NDArray[np.int32]:
     return np.where(owned > 0, np.minimum(spread, whole), 0).astype(np.int32)
 
 
+def class_weighted(
+    weights: NDArray[np.uint16] | None, y: NDArray[np.int8], pair: tuple[int, int]
+) -> NDArray[np.uint16]:
+    """Weights of rows, full ones where there are none, times those of the negative and the positive label.
+
+    >>> labels = np.array([-1, 1, 0], dtype=np.int8)
+    >>> class_weighted(None, labels, (4096, 16384)).tolist()
+    [4096, 16384, 16384]
+    >>> class_weighted(np.array([8192, 8192, 0], dtype=np.uint16), labels, (4096, 16384)).tolist()
+    [2048, 8192, 0]
+    """
+    whole = 1 << WEIGHT_BITS
+    own = np.where(y == 0, whole, np.where(y > 0, pair[1], pair[0])).astype(np.int64)
+    given = np.full(len(y), whole, dtype=np.int64) if weights is None else weights.astype(np.int64)
+    return np.asarray((own * given) >> WEIGHT_BITS).astype(np.uint16)
+
+
 @dataclass(frozen=True)
 class _OfInner(Additive):
     """A sum made from another one: what it is called and what it reads are that one's."""

@@ -28,6 +28,7 @@ from daskrado.statistics.margins import whole_votes
 from daskrado.statistics.protected_rados import NoisyColumnRados, NoisyEdgeRados, RandomisedRados
 from daskrado.statistics.rados import BalancedRados
 from daskrado.statistics.risk import Mistakes, RiskSum
+from daskrado.statistics.score_cells import Score, ScoreCells
 from daskrado.statistics.second_moments import SecondMoments
 from daskrado.statistics.slopes import SlopeSum
 from daskrado.statistics.subset_rados import FeatureRados, FixedSupportRados
@@ -97,6 +98,7 @@ EXAMPLES: list[Additive] = [
     RiskSum(WIDTH, Logistic(), WEIGHTS, LATTICE, ROWS, every=16),
     Mistakes(WIDTH, np.stack([WEIGHTS, -WEIGHTS], axis=1)),
     MistakeCounts(WIDTH, np.rint(np.stack([WEIGHTS, -WEIGHTS]) * 1000).tobytes()),
+    ScoreCells(WIDTH, (Score.of(WEIGHTS, Lattice(2.1, 20), 9.0, np.linspace(-2, 2, 20)),), 20),
     MarginHistogram(WIDTH, (whole_votes(WEIGHTS, [1.0] * WIDTH, 2.1),), 20, bins=50),
     Histogram(WIDTH, UNIVERSE),
     ColumnCells(WIDTH, (CELLS,)),

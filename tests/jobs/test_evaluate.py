@@ -230,7 +230,7 @@ def test_the_command_takes_data_set_protection_and_delta_from_the_models_run(mad
     manifest = json.loads((tmp_path / "run-evaluation" / "manifest.json").read_text())
     assert (manifest["dataset"], manifest["statement"]["column"]) == ("visits", "patient_id")
     page = (tmp_path / "run-evaluation" / "report.html").read_text()
-    for title in ("How good the model is", "ROC curve", "Calibration", "By sex", "Every threshold"):
+    for title in ("How good the model is", "ROC curve, and every threshold", "Calibration", "By sex"):
         assert title in page
     refused = CliRunner().invoke(cli, words)
     assert "epsilon: an evaluation is charged" in str(refused.exception)

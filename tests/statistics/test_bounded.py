@@ -30,6 +30,7 @@ from daskrado.statistics.column_cells import ColumnCells
 from daskrado.statistics.label_means import BagCounts, LabelMeans
 from daskrado.statistics.margins import MarginHistogram
 from daskrado.statistics.risk import Mistakes
+from daskrado.statistics.score_cells import Score, ScoreCells
 from daskrado.statistics.second_moments import SecondMoments
 from daskrado.statistics.slopes import SlopeSum
 from daskrado.statistics.universe import Axis, Universe
@@ -50,6 +51,8 @@ STATISTICS: list[Statistic] = [
     UniformRados(WIDTH, 6),
     BalancedRados(WIDTH, 6),
     MarginHistogram(WIDTH, ((1 << 24, -(1 << 24), 1 << 24, 1 << 24), (0, 0, 0, 1 << 26)), LATTICE.bits, 10),
+    ScoreCells(WIDTH, (Score((1 << 24, 5, 3, 0), (-(1 << 36), 0, 1 << 35)), Score((0, 1, 0, 0), ())), LATTICE.bits),
+    ScoreCells(WIDTH, (Score((1 << 24, 5, 3, 0), (0,)),), LATTICE.bits, (Axis("a", ("x", "y", "z"), 0),)),
     LabelMeans.loosest(WIDTH, LATTICE.bits),
     BagCounts(WIDTH, Groups("ward", ("a", "b"), optional=True)),
     NoisyColumnRados(WIDTH, 6, (2, 3), 1.0),
@@ -60,6 +63,7 @@ RELATIONS = {
     "label_means": (Relation.LABEL_FLIP,),
     "noisy_column_rados": (Relation.FEATURE_FLIP,),
     "column_cells": ROWS_CHANGE,
+    "score_cells": ROWS_CHANGE,
 }
 changes = [
     (statistic, relation)

@@ -224,7 +224,7 @@ def _moments(facts: PublicFacts) -> SecondMoments:
 
 def _reach(facts: PublicFacts, statistic: Statistic) -> float:
     """How far one protected unit moves a sum."""
-    if facts.spread:
+    if facts.spread or facts.weighted:
         bits = _lattice(facts).bits
         return Bounded(facts.width, statistic, facts.rows_per_unit, bits).sensitivity(facts.relation).l2
     return statistic.sensitivity(facts.relation).l2 * facts.rows_per_unit
