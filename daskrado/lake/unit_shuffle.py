@@ -7,7 +7,9 @@ worker that made them, as plain futures: they end with the client, and are made 
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
+import ctypes
 import logging
 import secrets
 from collections.abc import Sequence
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from distributed import Client
 
-_BUCKET_ROWS = 1 << 19  # records that a task weighs at once
+_BUCKET_ROWS = 1 << 18  # records that a task weighs at once
 _HOME = "stretch"  # the column of the stretch that a weight goes back to
 
 
@@ -149,6 +151,13 @@ def _bare(cut: Stretch) -> Stretch:
     return Stretch(cut.first, cut.rows, tuple(map(without_delayed, cut.parts)))
 
 
+def _give_back() -> None:
+    """Return what was freed to the system: workers are told to keep it for their next pass, which this is none of."""
+    pa.default_memory_pool().release_unused()
+    with contextlib.suppress(OSError, AttributeError):  # a system without glibc
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def _placed_meta() -> pd.DataFrame:
     import pandas as pd
 
@@ -158,6 +167,7 @@ def _placed_meta() -> pd.DataFrame:
 def _records_of(cut: Stretch, shared: _Shared, content: pa.Table | None) -> pd.DataFrame:
     import pandas as pd
 
+    _give_back()
     counting = shared.counting
     return pd.DataFrame(counting.records(cut.tables(counting.columns, content), cut.first))
 
@@ -165,6 +175,7 @@ def _records_of(cut: Stretch, shared: _Shared, content: pa.Table | None) -> pd.D
 def _weigh(records: pd.DataFrame, shared: _Shared, firsts: tuple[int, ...]) -> pd.DataFrame:
     import pandas as pd
 
+    _give_back()
     held = np.empty(len(records), RECORD)
     for field in RECORD.names or ():
         held[field] = records[field].to_numpy()
@@ -176,6 +187,7 @@ def _weigh(records: pd.DataFrame, shared: _Shared, firsts: tuple[int, ...]) -> p
 def _spread(cut: Stretch, shared: _Shared, content: pa.Table | None, placed: pd.DataFrame) -> ScratchArray:
     from distributed import get_worker
 
+    _give_back()
     held = np.empty(len(placed), PLACED)
     held["place"], held["weight"] = placed["place"].to_numpy(), placed["weight"].to_numpy()
     counting = shared.counting
