@@ -172,6 +172,7 @@ def evaluate(
     from daskrado.jobs.evaluate import EvaluateJob, keys_beside
 
     known = keys_beside(model)
+    same = dataset in (None, known.get("dataset")) and "unit" not in (protect or {})  # ids that training held out by
     content: dict[str, Any] = {
         "dataset": dataset or known.get("dataset"),
         "lake": lake,
@@ -180,7 +181,7 @@ def evaluate(
         "by": list(by),
         "bins": bins,
         "threshold": threshold,
-        "holdout": known.get("holdout") if dataset in (None, known.get("dataset")) else None,
+        "holdout": known.get("holdout") if same else None,
         "output": "." if output is None else _path("output", output),
         "private": private,
     }

@@ -120,7 +120,7 @@ class EvaluateJob(EvaluationKeys, PrivateJob):
         names = dict(zip(models, found, strict=True))
         model, about = models["model"], f"counts of {self.dataset}"
         decision = Decision.of(found[0].cells, self.threshold, about)
-        measured = Measured(names, self.domain.label.pair, decision=decision, own=model.link)
+        measured = Measured(names, self.domain.label.pair, self._where(), decision, model.link)
         statement = run.charges[ROLE].statement if run.charges else PrivacyStatement.none()
         both = self._both(model.statement, run)
         fitted = None if both is None else replace(model, decision=decision, statement=both)
@@ -142,6 +142,11 @@ class EvaluateJob(EvaluationKeys, PrivateJob):
             if fitted is None
             else (f"model.json: the same weights with fitted probabilities; {said(both)}",),
         )
+
+    def _where(self) -> str:
+        """What is said where the model may have seen these rows: its run read the same data set, all of it."""
+        same = keys_beside(self.model).get("dataset") == self.dataset and isinstance(self.model, str)
+        return "on rows that the model may have been trained on" if same and self.holdout is None else ""
 
     def _both(self, model: PrivacyStatement, run: Run) -> PrivacyStatement | None:
         """What a model protects once it says what this evaluation found; None where the two protect others.

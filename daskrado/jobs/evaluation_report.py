@@ -98,7 +98,7 @@ class Measured:
         """For a file: figures, and the released counts that they follow from."""
         return {
             "schema": "daskrado.evaluation/1",
-            "rows": self.where or "all rows of the lake",
+            "rows": self.where or ("" if self.decision.link is None else self.decision.link.about),
             "confidence": 0.95,
             "labels": {"negative": self.labels[0], "positive": self.labels[1]},
             "figures": self.facts()["evaluation"],

@@ -120,23 +120,31 @@ def statement_of(job: LearnJob, charges: Sequence[Charge]) -> PrivacyStatement:
     """What holds for whoever is in the lake: the largest of disjoint parts, else all charges together."""
     if not charges:
         return PrivacyStatement.none()
-    if all(charge.part for charge in charges):
-        for charge in charges:
-            if all(covers(charge.statement, [other.event]) for other in charges):
-                return charge.statement
+    parts = [[one for one in charges if one.part == part] for part in dict.fromkeys(one.part for one in charges)]
+    if len(parts) > 1 and all(one.part for one in charges):
+        found = [_together(job, part) for part in parts]
+        for statement in found:
+            if all(covers(statement, [one.event for one in part]) for part in parts):
+                return statement
+    return _together(job, charges)
+
+
+def _together(job: LearnJob, charges: Sequence[Charge]) -> PrivacyStatement:
+    """What charges that read the same rows protect together."""
     if len(charges) == 1:
         return charges[0].statement
-    first = charges[0].statement
-    budgets = [job.asked.budget, *([] if job.evaluation is None else [job.evaluation.budget or job.asked.budget])]
-    asked = Budget(epsilon=sum(one.epsilon for one in budgets), delta=sum(one.delta for one in budgets))
-    events = [charge.event for charge in charges]
+    training = any(charge.role != ROLE for charge in charges)
+    budgets = [job.asked.budget] if training else []
+    if job.evaluation is not None and any(charge.role == ROLE for charge in charges):
+        budgets.append(job.evaluation.budget or job.asked.budget)
+    first = charges[-1].statement if training and charges[-1].role != ROLE else charges[0].statement
     return PrivacyStatement.of(
-        events,
+        [charge.event for charge in charges],
         job.asked.protect,
-        asked,
+        Budget(epsilon=sum(one.epsilon for one in budgets), delta=sum(one.delta for one in budgets)),
         mechanism=first.mechanism,
         theorem=first.theorem,
-        assumptions=first.assumptions,
+        assumptions=tuple(dict.fromkeys(text for charge in charges for text in charge.statement.assumptions)),
     )
 
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 SCHEMA = "daskrado.model/2"
 READABLE = ("daskrado.model/1", SCHEMA)
 _CHUNK_ROWS = 16_384  # encoded rows held at once
+_FAR = 1e300  # a threshold that no margin reaches
 _LARGEST = float(np.finfo(np.float64).max)
 
 
@@ -140,7 +141,7 @@ class LinearModel:
         """The same model with another threshold: the positive label from this probability on."""
         if not 0 < probability < 1:
             raise UsageError(f"a threshold is a probability above 0 and below 1, got {probability:g}")
-        margin = self._link().margin(probability)
+        margin = max(-_FAR, min(_FAR, self._link().margin(probability)))
         chosen = f"probability {probability:g}"
         return replace(self, decision=replace(self.decision, threshold=margin, chosen=chosen))
 

@@ -13,6 +13,7 @@ import daskrado
 from daskrado.errors import UsageError
 from daskrado.jobs.class_weight import ClassWeight
 from daskrado.jobs.load import load_job
+from daskrado.privacy.accountant import compose
 from daskrado.privacy.relations import Relation
 from daskrado.statistics.base import Rows
 from daskrado.statistics.bounded import Bounded, class_weighted
@@ -131,8 +132,21 @@ def test_the_count_of_classes_is_charged_and_a_public_rate_is_not() -> None:
     assert [charge.statement.epsilon for charge in counted] == pytest.approx([0.05, 0.95], abs=1e-6)
     (only,) = load_job(keys(rows(100), class_weight={"rate": 0.1})).charges()
     assert only.statement.epsilon == pytest.approx(1.0, abs=1e-6)
+    small = {"class_weight": "balanced", "holdout": 0.2, "evaluate": {"budget": {"epsilon": 0.5, "delta": 1e-6}}}
+    stated = daskrado.run(keys(rows(3000), **small), write=False).statement  # two charges in training, one beside it
+    training = [c.event for c in load_job(keys(rows(100), **small)).charges() if c.part.endswith("training")]
+    assert len(training) == 2
+    assert stated.epsilon == pytest.approx(float(compose(training, 1e-6).epsilon), rel=1e-9)
     held = load_job(keys(rows(100), class_weight="balanced", holdout=0.2)).charges()
     assert [charge.part.rpartition("/")[2] for charge in held] == ["training", "training", "held out"]
+
+
+def test_a_job_that_was_written_down_is_read_back() -> None:
+    """As a journal keeps it for a run that is resumed."""
+    keys_of = keys("lake", class_weight="balanced", holdout=0.2, evaluate={"by": ["sex"], "threshold": "cost=5"})
+    job = load_job(keys_of)
+    again = type(job).model_validate(job.model_dump(mode="json"))
+    assert (again.class_weight, again.evaluate, again.holdout) == (job.class_weight, job.evaluate, job.holdout)
 
 
 def test_with_a_hold_out_probabilities_are_those_of_the_population() -> None:

@@ -195,6 +195,21 @@ def test_a_model_of_another_domain_is_refused(made: Made, tmp_path: Path) -> Non
         load_job(keys(made, against=[str(tmp_path / "other.json")]))
 
 
+def test_models_of_a_kernel_are_measured_too(made: Made) -> None:
+    metrics = pytest.importorskip("sklearn.metrics")
+    folder, domain, _ = made
+    kernel = {"kind": "gaussian", "gamma": 0.1, "features": 40}
+    other = Domain.model_validate({**domain.model_dump(mode="json"), "kernel": kernel, "norm_bound": 1.5})
+    model = daskrado.fit(folder / "lake", other, dataset="d", private=False).model
+    assert model is not None
+    frame = pd.read_parquet(folder / "lake")
+    positive = (frame[domain.label.column] == domain.label.pair[1]).to_numpy()
+    found = daskrado.evaluate(model, str(folder / "lake"), dataset="d", private=False).value
+    assert found.auc.value == pytest.approx(metrics.roc_auc_score(positive, model.margins(frame)), abs=5e-4)
+    with pytest.raises(UsageError, match="by: the domain's kernel mixes every column"):
+        daskrado.evaluate(model, str(folder / "lake"), dataset="d", private=False, by=["sex"])
+
+
 @pytest.mark.slow
 def test_two_workers_give_the_same_bits(made: Made, two_workers: Any) -> None:
     """Without noise, whose seeds the workers' names would move."""
@@ -232,5 +247,6 @@ def test_the_command_takes_data_set_protection_and_delta_from_the_models_run(mad
     page = (tmp_path / "run-evaluation" / "report.html").read_text()
     for title in ("How good the model is", "ROC curve, and every threshold", "Calibration", "By sex"):
         assert title in page
+    assert "may have been trained on" in done.output
     refused = CliRunner().invoke(cli, words)
     assert "epsilon: an evaluation is charged" in str(refused.exception)
