@@ -8,6 +8,10 @@ import pytest
 from account_machine import PUBLISH, ROLES, Accounts, Fault, Work
 from hypothesis import settings
 
+from daskrado.errors import LedgerError
+from daskrado.ledger.journal import Journal
+from daskrado.ledger.opening import resumed_account
+
 TestAccounts = pytest.mark.slow(Accounts.TestCase)
 TestAccounts.settings = settings(max_examples=60, stateful_step_count=25, derandomize=True, deadline=None)
 
@@ -107,6 +111,25 @@ def test_a_journal_from_any_step_of_its_run_is_finished_or_refused(end: str) -> 
             break
     assert at > 20
     assert outcomes == ({True} if end == "published" else {True, False})
+
+
+def test_a_run_goes_on_with_its_own_ledger_and_journal_only(machine: Accounts) -> None:
+    """Neither with an older copy of the ledger, nor as a new run of the same name: what it kept stays."""
+    path = machine.ledger.path
+    before = path.read_bytes()
+    machine.begin_run(Fault(), fine("release"), fine("release"))
+    run = machine.runs[0]
+    machine.end_process(0, Fault(), "killed")
+    later = path.read_bytes()
+    path.write_bytes(before)
+    with pytest.raises(LedgerError, match="a copy was put back"):
+        resumed_account(machine.ledger, run.name).__enter__()
+    path.write_bytes(later)
+    with pytest.raises(LedgerError, match="was begun by another process"):
+        Journal.create(machine.folders / run.name, {})
+    assert machine.files(run, "npz") == {"release"}
+    machine.resume(0, Fault(), False, "", fine("release"), fine("release", "publish"))
+    assert run.published is not None
 
 
 def test_what_is_shown_of_a_run_is_public(machine: Accounts) -> None:
