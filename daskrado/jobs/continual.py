@@ -22,7 +22,8 @@ from daskrado.jobs.base import Charge, Line, Outcome, Run
 from daskrado.jobs.chosen_blocks import narrowed
 from daskrado.jobs.learn import ROLE, LearnJob
 from daskrado.jobs.learn_outcome import learn_outcome
-from daskrado.jobs.report import Section, draw
+from daskrado.jobs.plots import DOWN, FAINT, INK, UP, draw
+from daskrado.jobs.section import Section
 from daskrado.lake.blocks import shown_blocks
 from daskrado.lake.scan import Lake
 from daskrado.learners.base import ReleaseLearner
@@ -61,6 +62,10 @@ class ContinualJob(LearnJob):
         if statistic is None or statistic.needs_seeds:
             raise ValueError(
                 f"continual release needs a learner on plain sums, such as moments; {self.learner.name} has none"
+            )
+        if self.holdout is not None or self.evaluate is not None:
+            raise ValueError(
+                "continual release reads each night's rows once, for the model: drop holdout and evaluate"
             )
         protect = self.asked.protect
         if protect.column is not None and protect.within is None:
@@ -158,8 +163,8 @@ class ContinualJob(LearnJob):
             )
         released = Release(self._summed.plain, self.lattice, values, std, statement)
         with run.clock("learn"):
-            weights, details = cast(ReleaseLearner, self.learner).fit(released)
-        model = LinearModel(self.domain, weights, statement, self.learner.name, details)
+            learned = cast(ReleaseLearner, self.learner).fit_columns(released, self.domain)
+        model = LinearModel(self.domain, learned.weights, statement, self.learner.name, learned.details, learned.bars)
         return self._outcome(learn_outcome(self, model, released), nights, new)
 
     @contextlib.contextmanager
@@ -257,15 +262,24 @@ class ContinualJob(LearnJob):
 
     def _section(self, last: int) -> Section:
         """The noise on the sums, night by night, of this and of the two other ways."""
-        nights = range(1, self.continual.horizon + 1)
-        shown = nights[:: max(1, len(nights) // 100)]
+        sums, horizon = self.sums, self.continual.horizon
+        nights = range(1, horizon + 1)[:: max(1, horizon // 100)]
 
         def paint(axes: Any) -> None:
-            axes.plot(shown, [self.sums.fresh_error] * len(shown), color="#a0aec0", label="a fresh run every night")
-            axes.plot(shown, [self.sums.tree_error(n) for n in shown], color="#c05621", label="a binary tree")
-            axes.plot(shown, [self.sums.error(n) for n in shown], color="#2b6cb0", label="this release")
-            axes.axvline(last, color="#4a5568", linestyle=":", label="this night")
+            axes.plot(nights, [sums.fresh_error] * len(nights), color=FAINT, label="a fresh run every night")
+            axes.plot(nights, [sums.tree_error(n) for n in nights], color=DOWN, label="a binary tree")
+            axes.plot(nights, [sums.error(n) for n in nights], color=UP, label="this release")
+            axes.axvline(last, color=INK, linestyle=":", label="this night")
             axes.set_ylim(bottom=0)
+            axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, fontsize=9, frameon=False)
 
-        text = "Noise on the sums of all nights so far, as a multiple of that of one release with the whole budget."
-        return Section("Continual release", text=text, plot=draw(paint, "night", "noise", legend=""))
+        def errors(night: int) -> list[str]:
+            return [f"{error:.2f}" for error in (sums.error(night), sums.tree_error(night), sums.fresh_error)]
+
+        return Section(
+            "Continual release",
+            text="Noise on the sums of all nights so far, as a multiple of what one release with all the budget has.",
+            rows=[(str(night), *errors(night)) for night in sorted({1, last, horizon // 2, horizon})],
+            header=("night", "this release", "a binary tree", "a fresh run every night"),
+            plot=draw(paint, "night", "noise", alt="Noise by night: this release, a binary tree, fresh runs"),
+        )

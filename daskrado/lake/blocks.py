@@ -78,6 +78,14 @@ class Blocks(Frozen):
             "runs read a block only within its own budget"
         )
 
+    @classmethod
+    def spoken(cls, text: str) -> Blocks:
+        """``day``: all of them; ``day:30``: the last thirty."""
+        column, _, last = text.rpartition(":") if ":" in text else (text, "", "")
+        if not column or (last and not (last.isdecimal() and int(last) > 0)):
+            raise UsageError(f"blocks are COLUMN, or COLUMN:LAST such as day:30, got {text!r}")
+        return cls(column=column, last=int(last) if last else None)
+
     def exactly(self, values: Sequence[str]) -> Blocks:
         """These blocks and no others, whatever the lake gets later."""
         return Blocks(column=self.column, values=tuple(values))

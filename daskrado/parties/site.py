@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from daskrado.cluster import ClusterConfig, connect
 from daskrado.errors import DataError, UsageError
+from daskrado.lake.blocks import Blocks
 from daskrado.lake.collect import Progress, collect
 from daskrado.lake.scan import Lake
 from daskrado.lake.units import check_units, units_of
@@ -138,6 +139,7 @@ def contribute(
     cluster: ClusterConfig | None = None,
     progress: Progress | None = None,
     pay_again: bool = False,
+    blocks: Blocks | None = None,
 ) -> Contribution:
     """Sum this site's lake, add its share of noise, mask it and put it into the folder of the round that is open.
 
@@ -146,7 +148,8 @@ def contribute(
     coordinator is trusted to release once, the study is paid for once. A second call for a round sends the stored
     bytes again, and one after a crash goes on under the grant that the site had; only a share that may have been
     drawn and was not kept is refused, unless the site chooses to ``pay_again``. ``roster`` is the roster's
-    fingerprint, as the other sites read it out.
+    fingerprint, as the other sites read it out. ``blocks`` are those of the lake that are read: each of them
+    pays, and one that cannot refuses the contribution.
     """
     own = PrivateKeys.open(keys, create=False)
     where = StudyFolder(folder)
@@ -158,7 +161,7 @@ def contribute(
         )
     with Agreement(keys, round_.study) as agreement:
         agreement.agree(round_, site, own.public, roster)
-        plan = terms.plan(len(round_.roster), lake=lake, dataset=dataset, cluster=cluster)
+        plan = terms.plan(len(round_.roster), lake=lake, dataset=dataset, cluster=cluster, blocks=blocks)
         stored = agreement.stored(round_.number)
         charged = False
         if stored is None:

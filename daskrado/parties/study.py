@@ -12,8 +12,10 @@ from pydantic import Field, field_validator, model_validator
 
 from daskrado.cluster import ClusterConfig
 from daskrado.errors import DataError
+from daskrado.jobs.chosen_blocks import with_exact_blocks
 from daskrado.jobs.learn import ROLE, AnyLearner, AnyStatistic, LearnJob
 from daskrado.jobs.outcome import Charge, calibrated
+from daskrado.lake.blocks import Blocks
 from daskrado.learners.base import ReleaseLearner
 from daskrado.parties.mailbox import check_name
 from daskrado.parties.rounds import Round
@@ -121,14 +123,22 @@ class Terms(Frozen):
         return self
 
     def plan(
-        self, sites: int, *, lake: Any = NOWHERE, dataset: str | None = None, cluster: ClusterConfig | None = None
+        self,
+        sites: int,
+        *,
+        lake: Any = NOWHERE,
+        dataset: str | None = None,
+        cluster: ClusterConfig | None = None,
+        blocks: Blocks | None = None,
     ) -> RoundPlan:
-        """The plan of a round among ``sites`` sites: at a site on its lake, at the coordinator on none."""
+        """The plan of a round among ``sites`` sites: at a site on its lake, or on blocks of it; else on none."""
         content: dict[str, Any] = self.model_dump(exclude={"study", "noise", "minimum", "domain"}, exclude_none=True)
         content |= {"domain": self.domain, "dataset": dataset or self.study, "lake": lake, "output": "."}
         if cluster is not None:
             content["cluster"] = cluster
-        job = parse(RoundJob, content, "study")
+        if blocks is not None:
+            content["blocks"] = blocks
+        job = with_exact_blocks(parse(RoundJob, content, "study"))
         if not isinstance(job.privacy, Private):
             return RoundPlan(job)
         chosen, assumptions = self._noise_of(job, job.privacy, sites)

@@ -284,11 +284,12 @@ def test_another_settings_another_process_and_no_budget_are_refused(tmp_path: Pa
         ({"blocks": {"column": "day", "last": 3}}, r"drop blocks\.last and blocks\.to"),
         ({"budget": {"epsilon": 1.0}}, "give protect and budget with a delta above 0"),
         ({"mechanism": "laplace"}, "has Gaussian noise"),
+        ({"evaluate": {"budget": {"epsilon": 1}}}, "drop holdout and evaluate"),
         ({"learner": {"kind": "gradient"}, "rows": 100}, "needs a learner on plain sums, such as moments"),
         ({"learner": {"kind": "radoboost", "rounds": 3}}, "needs a learner on plain sums, such as moments"),
         (
             {"protect": {"relation": "add_remove", "unit": {"column": "b", "name": "one patient"}}},
-            "kind continual does not bound what a unit contributes",
+            "one patient may have rows on several nights: continual release protects its rows of one block",
         ),
     ],
 )

@@ -6,6 +6,7 @@ import base64
 import json
 import math
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +21,8 @@ import daskrado
 import daskrado.parties.site
 from daskrado.errors import BudgetError, DataError, LedgerError, UsageError
 from daskrado.jobs.outcome import Result
-from daskrado.ledger.ledger import Ledger
+from daskrado.lake.blocks import Blocks
+from daskrado.ledger.ledger import EACH, Ledger
 from daskrado.ledger.show import ledger_lines
 from daskrado.models.linear import LinearModel
 from daskrado.parties.coordinator import combine, open_study, status_lines
@@ -110,6 +112,50 @@ def test_the_total_is_the_pooled_lake_to_the_last_bit(parties: Parties, learner:
         assert np.array_equal(federated.release.values[name], values)
     assert np.array_equal(federated.model.weights, pooled.model.weights)
     assert not federated.model.statement.private
+
+
+@pytest.fixture
+def by_day(parties: Parties) -> Parties:
+    """Each site's files in folders of days."""
+    for name, files in parties.lakes.items():
+        for day, file in enumerate(files):
+            folder = parties.place / f"{name}_days/day={day}"
+            folder.mkdir(parents=True)
+            shutil.copy(file, folder)
+    parties.lakes = {name: str(parties.place / f"{name}_days") for name in SITES}  # type: ignore[misc]
+    return parties
+
+
+def test_sites_read_blocks_of_their_lakes(by_day: Parties) -> None:
+    """The last day of each site, as if nothing else were there."""
+    by_day.open(private=False)
+    by_day.send(blocks=Blocks.spoken("day:1"))
+    last = [str(max((by_day.place / f"{name}_days").rglob("*.parquet"))) for name in SITES]
+    alone = daskrado.fit(last, by_day.domain, dataset="alone", private=False, workers=0)
+    assert np.array_equal(by_day.combine().model.weights, alone.model.weights)
+
+
+def test_each_block_of_a_site_pays_from_its_own_budget(by_day: Parties) -> None:
+    by_day.open(**DISTRIBUTED)
+    for name in SITES:
+        with Ledger.open(by_day.place / f"{name}.sqlite") as opened:
+            opened.set_limit("clinic", None, 1.2, 1e-5, block=EACH)
+    by_day.send("east", "north", blocks=Blocks.spoken("day:1"))
+    (entry,) = Ledger.open(by_day.ledger("east")).entries()
+    assert entry.blocks == ("2",)
+    assert [*Ledger.open(by_day.ledger("east")).block_balances("clinic")] == ["2"]
+    with Ledger.open(by_day.ledger("west")) as opened:
+        opened.reserve("clinic", "add_remove", entry.event, theorem="t", run="1", blocks=["1"])
+    with pytest.raises(BudgetError, match=r"block 1 of clinic .*nothing was debited"):
+        by_day.send("west", blocks=Blocks.spoken("day"))
+    assert "west" not in "".join(path.name for path in by_day.box.rglob("*bundle*"))
+    assert len(by_day.states("west")) == 1
+
+
+@pytest.mark.parametrize("text", ["", ":3", "day:0", "day:x", "day:-1"])
+def test_blocks_in_one_word_that_make_no_sense(text: str) -> None:
+    with pytest.raises(UsageError, match="blocks are COLUMN, or COLUMN:LAST such as day:30, got"):
+        Blocks.spoken(text)
 
 
 @pytest.mark.cluster

@@ -37,10 +37,14 @@ def contribute(
     dataset: Annotated[str, "The name by which this site's ledger knows the lake."],
     roster: Annotated[str | None, "The roster's fingerprint, as the other sites read it out."] = None,
     pay_again: Annotated[bool, "Draw a new share, at a second charge, after one was lost in a crash."] = False,
+    blocks: Annotated[
+        str | None, "Read some blocks alone, each of which pays: COLUMN, or COLUMN:LAST (day:30)."
+    ] = None,
     cluster: OnCluster,
     ledger: LedgerPath = None,
 ) -> Iterator[str]:
     """Debit this site's ledger, sum its lake, add its share of noise, mask, sign, upload."""
+    from daskrado.lake.blocks import Blocks
     from daskrado.parties.site import contribute
 
     with progress_bar("collect") as progress:
@@ -55,6 +59,7 @@ def contribute(
             cluster=cluster,
             progress=progress,
             pay_again=pay_again,
+            blocks=None if blocks is None else Blocks.spoken(blocks),
         )
     how = "the stored bundle was sent again; nothing was charged" if done.again else "a masked bundle was sent"
     yield f"study {done.round.study}, round {done.round.number}, site {site}: {how}"
