@@ -63,10 +63,6 @@ class ContinualJob(LearnJob):
             raise ValueError(
                 f"continual release needs a learner on plain sums, such as moments; {self.learner.name} has none"
             )
-        if self.holdout is not None or self.evaluate is not None:
-            raise ValueError(
-                "continual release reads each night's rows once, for the model: drop holdout and evaluate"
-            )
         protect = self.asked.protect
         if protect.column is not None and protect.within is None:
             raise ValueError(

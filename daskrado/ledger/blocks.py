@@ -107,10 +107,12 @@ class BlockViews:
         return [block for block in named if block in short]
 
     def block_balances(self, dataset: str) -> dict[str, list[Balance]]:
-        """The budgets of each block that was charged or has a limit of its own, in the order of their names."""
+        """The budgets of each block that was read or has a limit of its own, in the order of their names."""
         found: dict[str, list[Balance]] = {}
         with self.store.reading() as rows:
-            for budget in balances.budgets_of(rows, dataset):
+            told = chain.records(rows, "r.dataset = ? AND r.kind = ?", (dataset, str(Kind.CLOSE)))
+            read = dict.fromkeys(record.name for record in told)
+            for budget in balances.with_begun(balances.budgets_of(rows, dataset), read):
                 if budget.balance.block not in ("", EACH):
                     found.setdefault(budget.balance.block, []).append(budget.balance)
         return dict(sorted(found.items()))

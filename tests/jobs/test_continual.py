@@ -23,6 +23,7 @@ from daskrado.lake.ingest import Layout, ingest
 from daskrado.ledger.history import check_all
 from daskrado.ledger.journal import Journal
 from daskrado.ledger.ledger import EACH, Ledger
+from daskrado.ledger.show import block_lines
 from daskrado.privacy import continual as noise_module
 from daskrado.privacy.accountant import PureEvent
 from daskrado.privacy.relations import Relation
@@ -244,6 +245,15 @@ def test_one_charge_counts_in_every_block_also_in_those_to_come(tmp_path: Path, 
         )
 
 
+def test_the_ledger_shows_every_day_that_was_read(tmp_path: Path, own_ledger: Path) -> None:
+    for day in (1, 2, 3):
+        night(add(tmp_path, day))
+    ledger = Ledger.open(own_ledger)
+    assert [*ledger.block_balances("visits")] == ["2026-11-01", "2026-11-02", "2026-11-03"]
+    lines = [*block_lines(ledger, "visits")]
+    assert sum("1.4 % spent, 98.6 % left, 1 run, under add_remove" in line for line in lines) == 3
+
+
 def test_a_void_charge_of_each_block_is_given_back_by_all_of_them(own_ledger: Path) -> None:
     ledger = Ledger.open(own_ledger)
     ledger.set_limit("visits", Relation.ADD_REMOVE, 2, 0, block=EACH)
@@ -284,7 +294,8 @@ def test_another_settings_another_process_and_no_budget_are_refused(tmp_path: Pa
         ({"blocks": {"column": "day", "last": 3}}, r"drop blocks\.last and blocks\.to"),
         ({"budget": {"epsilon": 1.0}}, "give protect and budget with a delta above 0"),
         ({"mechanism": "laplace"}, "has Gaussian noise"),
-        ({"evaluate": {"budget": {"epsilon": 1}}}, "drop holdout and evaluate"),
+        ({"evaluate": {"budget": {"epsilon": 1}}}, "evaluate is a key of kind learn"),
+        ({"class_weight": {"positive": 1, "negative": 0.5}}, "class_weight is a key of kind learn"),
         ({"learner": {"kind": "gradient"}, "rows": 100}, "needs a learner on plain sums, such as moments"),
         ({"learner": {"kind": "radoboost", "rounds": 3}}, "needs a learner on plain sums, such as moments"),
         (

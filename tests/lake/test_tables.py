@@ -435,6 +435,28 @@ def test_equality_deletes_and_unclear_metadata_are_refused(catalog: Any, tmp_pat
         open_lake({"iceberg": "house.clinic.other"}, DOMAIN)
 
 
+def test_an_iceberg_table_that_lost_a_file_or_is_damaged_is_refused_in_one_line(iceberg: Any, tmp_path: Path) -> None:
+    """A data file that was expired, a manifest and a metadata file that are not what they were."""
+    folder = tmp_path / "warehouse/clinic/visits"
+    data = Path(next(iter(iceberg.scan().plan_files())).file.file_path.removeprefix("file://"))
+    kept = data.read_bytes()
+    data.unlink()
+    last = iceberg.current_snapshot().snapshot_id
+    with pytest.raises(
+        DataError, match=rf"snapshot {last} needs .*\.parquet, which is gone \(vacuumed or expired"
+    ) as e:
+        open_lake(str(folder), DOMAIN)
+    assert "\n" not in str(e.value)
+    data.write_bytes(kept)
+    for pattern in ("metadata/*-m0.avro", "metadata/snap-*.avro", "metadata/*.metadata.json"):
+        for path in folder.glob(pattern):
+            whole = path.read_bytes()
+            path.write_bytes(whole[: len(whole) // 2])
+        with pytest.raises(DataError, match="the Iceberg table cannot be read") as e:
+            open_lake(str(folder), DOMAIN)
+        assert "\n" not in str(e.value)
+
+
 @pytest.fixture
 def partitioned(catalog: Any, tmp_path: Path) -> Any:
     """Three nights of 20 visits each, by a column and by the day of a moment, as another program wrote them."""
