@@ -93,8 +93,9 @@ class EvaluateJob(EvaluationKeys, PrivateJob):
         return held.of_parts(self, self.measurement.charges())
 
     def scan(self) -> Lake:
-        """The lake; with a hold-out its ids must be usable."""
+        """The lake; groups, and with a hold-out ids, must be usable."""
         lake = super().scan()
+        self.measurement.check_lake(lake)
         if self.holdout is not None:
             check_column(lake, str(held.column_of(self)))
         return lake

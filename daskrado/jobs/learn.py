@@ -283,6 +283,8 @@ class LearnJob(PrivateJob):
         lake = open_lake(self.source, self.domain, ids=self.by_record, strict=strict, empty=empty)
         if ids is not None:
             check_column(lake, ids)
+        if (measured := held.planned(self)) is not None:
+            measured.check_lake(lake)
         statistic = self.chosen_statistic
         if statistic is not None:
             if self.private and getattr(statistic, "seed", None) is not None:

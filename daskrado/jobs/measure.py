@@ -8,11 +8,13 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 from pydantic import Field, field_validator, model_validator
 
-from daskrado.errors import UsageError, about_the_key
+from daskrado.errors import DataError, UsageError, about_the_key
 from daskrado.jobs.base import Charge, Line, Run, calibrated
+from daskrado.lake.scan import Lake
 from daskrado.models.evaluation import Evaluation, equal_bins
 from daskrado.models.linear import LinearModel
 from daskrado.models.threshold import Rule
@@ -24,10 +26,11 @@ from daskrado.privacy.release import Release, release, release_without_privacy
 from daskrado.statistics.base import Groups, Statistic, Summary
 from daskrado.statistics.score_cells import Score, ScoreCells, reach_of
 from daskrado.statistics.universe import Axis, Universe
+from daskrado.table.arrow_arrays import value_set
 from daskrado.table.domain import Domain
 from daskrado.table.label import Scalar
 from daskrado.table.lattice import Lattice
-from daskrado.table.yaml_file import Frozen
+from daskrado.table.yaml_file import Frozen, shown
 
 ROLE = "evaluation"
 STEPS = ("place score bins", "count in score bins")  # both under one grant
@@ -146,6 +149,18 @@ class Measurement:
         if self.outside is not None:
             found[self.outside.column] = (*map(str, self.outside.values), "all others")
         return found
+
+    def check_lake(self, lake: Lake) -> None:
+        """Refuse a group column that the lake's schema shows to be unusable, before anything is charged."""
+        group = self.outside
+        for path, schema in () if group is None else lake.schemas or (("", lake.schema),):
+            assert group is not None
+            where = f"{path}: by {group.column!r}".removeprefix(": ")
+            if group.column not in schema.names:
+                raise DataError(f"{where}: the lake has no such column; it has {', '.join(schema.names[:20])}")
+            kind = schema.field(group.column).type
+            if not pa.types.is_null(kind) and value_set(group.values, kind) is None:
+                raise DataError(f"{where}: it is {kind}, but the groups are {shown(group.values)}")
 
     def _grid(self, reach: float, threshold: float) -> NDArray[np.float64]:
         """Fine bins of all margins; the model's own threshold is the middle."""

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 import daskrado
 from daskrado.cli.main import cli
-from daskrado.errors import UsageError
+from daskrado.errors import DataError, UsageError
 from daskrado.jobs.load import load_job
 from daskrado.jobs.measure import PLACING, halves
 from daskrado.ledger.ledger import Ledger
@@ -193,6 +193,29 @@ def test_a_model_of_another_domain_is_refused(made: Made, tmp_path: Path) -> Non
     model.save(tmp_path / "other.json")
     with pytest.raises(UsageError, match=r"against: .*other\.json was learned for another domain"):
         load_job(keys(made, against=[str(tmp_path / "other.json")]))
+
+
+@pytest.mark.parametrize(
+    ("by", "said"),
+    [
+        ({"column": "nowhere", "values": ["a"]}, "by 'nowhere': the lake has no such column; it has"),
+        ({"column": "region", "values": [1, 2]}, "by 'region': it is .*string, but the groups are"),
+    ],
+)
+def test_a_group_column_that_does_not_fit_costs_nothing(made: Made, own_ledger: Path, by: Any, said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        daskrado.run(keys(made, by=[by]), write=False)
+    learn = {"kind": "learn", "domain": made[1], "holdout": 0.2, "evaluate": {"by": [by]}, "model": None}
+    with pytest.raises(DataError, match=said):
+        daskrado.run(keys(made, **learn), write=False)
+    assert not Ledger.open(own_ledger).entries()
+
+
+def test_a_model_that_is_not_there_is_named(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(cli, ["evaluate", "nowhere", str(made[0] / "lake"), "--epsilon", "0.2"])
+    assert isinstance(done.exception, UsageError)
+    assert "nowhere: cannot be read" in str(done.exception)
 
 
 def test_models_of_a_kernel_are_measured_too(made: Made) -> None:

@@ -43,7 +43,7 @@ def evaluate(
     """
     from daskrado.api import evaluate as measured
 
-    folder = model if model.is_dir() else model.parent
+    folder = (model if model.is_dir() else model.parent).resolve()
     protect: dict[str, Any] = {} if relation is None else {"relation": relation}
     if unit is not None:
         protect["unit"] = {"column": unit, "name": f"one {unit}"}
@@ -60,7 +60,7 @@ def evaluate(
             private=not no_privacy,
             bins=bins,
             threshold=threshold,
-            output=out or folder.with_name(f"{folder.resolve().name}-evaluation"),
+            output=out or folder.with_name(f"{folder.name}-evaluation"),
             overwrite=overwrite,
             cluster=cluster,
             ledger=ledger,
