@@ -52,7 +52,7 @@ def test_objective_perturbation_refuses_a_corner():
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"loss": "hinge"}, r"loss: kind must be one of 'absolute', 'huber', 'logistic', .* \(got 'hinge'\)"),
+        ({"loss": "hinge"}, r"loss: kind must be one of 'absolute', 'huber', 'huber_logistic', .* \(got 'hinge'\)"),
         ({"loss": "logistic", "h": 0.5}, r"loss\.h: unknown key; logistic takes none"),
         ({"loss": {"kind": "huber"}, "h": 0.5}, "h: unknown key"),
         ({"loss": {"kind": "huber", "h": 0}}, "h must be between 1e-6 and 1e6"),

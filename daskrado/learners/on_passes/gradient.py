@@ -14,6 +14,7 @@ from pydantic import Field
 
 from daskrado.errors import UsageError
 from daskrado.lake.steps import begin_step
+from daskrado.learners.on_passes.descent_errors import Trace, descent_bars, told_weights
 from daskrado.learners.on_passes.iterative import (
     GOOD_NORM,
     Guarantee,
@@ -148,24 +149,29 @@ class PrivateGradient(LossLearner):
         """Descend; the grant is spent before the first draw."""
         facts = replace(facts, lattice_bits=session.passes.lattice.bits)
         plan, domain = self.schedule(facts), session.passes.domain
-        metric = Preconditioner(domain, plan, self._second_moments(session, facts, plan), neighbours=self.smooth)
+        moments = self._second_moments(session, facts, plan)
+        metric = Preconditioner(domain, plan, moments, neighbours=self.smooth)
         alone = np.zeros(facts.width)
         follow = metric.at(alone)
-        place, before, gathered, total = (np.zeros(facts.width) for _ in range(4))
+        place, before, gathered, total, point, late = (np.zeros(facts.width) for _ in range(6))
         averaged = max(1, plan.count // 2)
         begin_step(session.progress, "descent step")
         for step in range(1, plan.count + 1):
             ahead = place + plan.momentum * (place - before)
-            gradient = self._gradient(session, facts, plan, follow(ahead))
+            here = follow(ahead)
+            gradient = self._gradient(session, facts, plan, here)
             gathered += gradient
             place, before = ahead - gradient, place
             if metric.bins and step & (step - 1) == 0:  # what stands out changes as the root of the steps does
                 follow = metric.at(metric.standing_out(gathered, plan.noise / facts.rows * math.sqrt(step)))
             if step > plan.count - averaged:
                 total += follow(place) / averaged
+                point, late = point + here / averaged, late + gradient / averaged
             if session.progress is not None:
                 session.progress(step, plan.count)
-        return Learned(total / facts.norm_bound, self._details(plan))
+        trace = Trace.of(plan, facts, moments, point, late, averaged, gathered)
+        told = told_weights(domain, trace, total)
+        return Learned(told / facts.norm_bound, self._details(plan), bars=descent_bars(domain, trace))
 
     def _second_moments(self, session: Session, facts: PublicFacts, plan: Schedule) -> NDArray[np.float64]:
         """Of rows in the unit ball, released."""

@@ -1,0 +1,175 @@
+"""Error bars of a noisy descent: one Newton step from what it released anyway, whose error is known.
+
+Gradients at points u are H (u - u*) + e near the best weights u*, with H the curvature summed over the rows and e the
+noise. So their mean g at the mean point u gives u* = u - H^-1 (g - e), whatever schedule led there: u - H^-1 g misses
+the best weights by H^-1 e, and these miss those of ever more rows by what sampling does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.special import ndtri
+
+from daskrado.learners.cell_margins import CellMargins, Matrix, Vector
+from daskrado.learners.on_passes.schedule import Schedule
+from daskrado.learners.on_release.identified import Identified, Mask, stands_out
+from daskrado.learners.on_release.moment_errors import ABOUT, NoisyMoments, row_count, share_spread
+from daskrado.losses.margin import Loss
+from daskrado.models.error_bars import LEVEL, ErrorBars
+from daskrado.privacy.perturbation import PublicFacts
+from daskrado.statistics.second_moments import SecondMoments, matrix
+from daskrado.table.columns import indicators, places
+from daskrado.table.domain import Domain, NumericColumn
+
+KNOWN = 2.0  # times the size of the noise on S: from there on an eigenvalue counts, for S only scales a small step
+_NODES = 16  # of the quadrature over margins
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What a descent released, for rows in the unit ball: the second moments S with the deviation of the noise on a
+    square, 1 / sqrt(2) of it on a product; the mean point and the mean sum of gradients of its later steps, and the
+    sum of all gradients, each with the deviation of the noise on a coordinate."""
+
+    loss: Loss
+    second: Matrix
+    second_noise: float
+    point: Vector
+    gradient: Vector
+    gradient_noise: float
+    gathered: Vector
+    gathered_noise: float
+    clusters: int = 1
+    pairs: bool = True  # False where only squares were released
+
+    @classmethod
+    def of(
+        cls,
+        plan: Schedule,
+        facts: PublicFacts,
+        moments: Vector,
+        point: Vector,
+        late: Vector,
+        averaged: int,
+        gathered: Vector,
+    ) -> Trace:
+        """From a schedule, what it released as moments, and mean gradients: ``late`` over ``averaged`` steps."""
+        second = matrix(SecondMoments(facts.width), moments) if plan.pairs else np.diag(moments)
+        return cls(
+            plan.loss,
+            second,
+            plan.moments_noise,
+            point,
+            late * plan.rows,
+            plan.noise / math.sqrt(averaged),
+            gathered * plan.rows,
+            plan.noise * math.sqrt(plan.count),
+            facts.rows_per_unit if facts.by_unit else 1,
+            plan.pairs,
+        )
+
+    @property
+    def seen(self) -> Mask:
+        """Which features stand out of the noise."""
+        return stands_out(self.gathered, np.diag(self.second), self.gathered_noise, self.second_noise)
+
+
+def told_weights(domain: Domain, trace: Trace, weights: Vector) -> Vector:
+    """Weights with unseen categories at the mean of their column, one-hot columns against their mean.
+
+    Numbers stay as they are, and an unseen bin is what its neighbours made it.
+    """
+    kept = trace.seen
+    for column, where in places(domain):
+        kept[where] |= isinstance(column, NumericColumn)
+    kept[domain.width - bool(domain.intercept) :] = True
+    return np.asarray(Identified.of(domain, np.diag(trace.second), kept).centre @ weights)
+
+
+def descent_bars(domain: Domain, trace: Trace) -> ErrorBars:
+    """Intervals for all weights whose features many rows have, or the reason why there are none.
+
+    H and the spread J of gradients are sums over rows of curvature and squared slope times x x', from S and the
+    margins of each pair of categories (``cell_margins``). The noise E on S enters only through the step d = H^-1 g:
+    Cov(E d) = sigma^2 (|d|^2 I + d d') / 2.
+
+    *Reference*: Ferrando, Wang and Sheldon (2022) for intervals from a release alone; White (1980), the sandwich.
+    """
+    squares, seen = np.diag(trace.second), trace.seen
+    none = ErrorBars.none(domain.width, "no intervals: ")
+    if not trace.pairs:
+        return replace(none, about=f"{none.about}products of so many features were not released", seen=seen)
+    enough = KNOWN * trace.second_noise / math.sqrt(2) * math.sqrt(max(1, int(seen.sum())))
+    known = seen & ~(indicators(domain) & (squares < enough))
+    space = Identified.of(domain, squares, known)
+    if not known.any() or not space.one.any():
+        return replace(none, about=f"{none.about}no feature stands far out of the noise", seen=seen)
+    basis = space.basis
+    least = float(np.linalg.eigvalsh(basis.T @ trace.second @ basis).min())
+    enough = KNOWN * trace.second_noise / math.sqrt(2) * math.sqrt(basis.shape[1])
+    if not least > max(enough, 1e-9 * float(squares.max())):
+        why = f"the released second moments have an eigenvalue of {least:.3g} where noise asks for {enough:.3g}"
+        return replace(none, about=f"{none.about}{why}", seen=seen)
+    moments = NoisyMoments(trace.gathered, trace.second, trace.gathered_noise, trace.second_noise, trace.clusters)
+    rows = row_count(domain, trace.second, space)
+    cells = CellMargins.of(domain, trace.second, trace.point, rows, space.one)
+    inner = basis.T @ weighted(cells, curvature_of(trace.loss)) @ basis
+    values, vectors = np.linalg.eigh(inner)
+    if not values.min() > 0:
+        return replace(none, about=f"{none.about}noise hides the curvature of the loss", seen=seen)
+    inverse = basis @ ((vectors / values) @ vectors.T) @ basis.T
+    step = inverse @ trace.gradient
+    best = np.where(known, trace.point, 0.0) - step
+    noise = trace.gradient_noise**2 * np.eye(domain.width)
+    scale = float(np.trace(inner) / np.trace(basis.T @ trace.second @ basis))
+    noise += (
+        (scale * trace.second_noise) ** 2 / 2 * (float(step @ step) * np.eye(domain.width) + np.outer(step, step))
+    )
+    inside = trace.clusters * weighted(cells, slope_of(trace.loss)) + noise
+    map_ = space.centre @ inverse
+    variance = np.einsum("ij,ij->i", map_ @ inside, map_)
+    variance = variance + trace.clusters * share_spread(domain, moments, best, rows, space)
+    reach = -float(ndtri((1 - LEVEL) / 2)) * np.sqrt(np.maximum(variance, 0.0))
+    centre = space.centre @ best
+    ends = [np.where(known, (centre + side * reach) / domain.norm_bound, math.nan) for side in (-1, 1)]
+    return ErrorBars(ends[0], ends[1], seen, ABOUT)
+
+
+def weighted(cells: CellMargins, function: Callable[[Matrix], Matrix]) -> Matrix:
+    """The sum over rows of function(margin) x x', the margins of each pair of categories taken as normal."""
+    mean, variance = cells.pairs()
+    nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
+    deviation, total = np.sqrt(variance), np.zeros_like(mean)
+    for node, weight in zip(nodes, weights / weights.sum(), strict=True):
+        total += weight * function(mean + node * deviation)
+    return np.asarray(cells.back @ (cells.second * total) @ cells.back.T)
+
+
+def curvature_of(loss: Loss) -> Callable[[Matrix], Matrix]:
+    """The expected curvature at a margin, for labels that the loss itself takes for likely there."""
+
+    def function(margin: Matrix) -> Matrix:
+        yes = likely(loss, margin)
+        return np.asarray(yes * loss.curvature(margin) + (1 - yes) * loss.curvature(-margin))
+
+    return function
+
+
+def slope_of(loss: Loss) -> Callable[[Matrix], Matrix]:
+    """The expected square of the slope at a margin."""
+
+    def function(margin: Matrix) -> Matrix:
+        yes = likely(loss, margin)
+        return np.asarray(yes * loss.slope(margin) ** 2 + (1 - yes) * loss.slope(-margin) ** 2)
+
+    return function
+
+
+def likely(loss: Loss, margin: Matrix) -> Matrix:
+    """The chance of a positive label at which this margin is best: p slope(z) = (1 - p) slope(-z)."""
+    here, there = loss.slope(margin), loss.slope(-margin)
+    return np.asarray(np.where(here + there == 0, 0.5, there / np.minimum(here + there, -1e-300)))
