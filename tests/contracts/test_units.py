@@ -123,6 +123,10 @@ KINDS: dict[str, tuple[dict[str, Any], Values]] = {
     ),
     "margins": ({"kind": "margins", **protecting("replace_one"), "bins": 20}, released),
     "margins of labels": ({"kind": "margins", **protecting("label_flip", bound=2), "bins": 20}, released),
+    "held out, weighted": (
+        {"kind": "learn", **protecting("add_remove"), "holdout": 0.3, "class_weight": {"positive": 2, "negative": 1}},
+        weights,
+    ),
     "evaluate": ({"kind": "evaluate", **protecting("add_remove"), "by": ["ward"]}, released),
     "evaluate, replaced": ({"kind": "evaluate", **protecting("replace_one", bound=2), "bins": 6}, released),
     "queries": ({**protecting("add_remove"), **QUERIES}, answers),

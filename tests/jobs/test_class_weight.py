@@ -164,6 +164,23 @@ def test_with_a_hold_out_probabilities_are_those_of_the_population() -> None:
     assert odds.probabilities(new).mean() == pytest.approx(new["sick"].mean(), abs=0.03)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("learner", ["moments", "erm"])
+def test_two_workers_give_the_same_weights(learner: str, two_workers: Any, tmp_path: Any) -> None:
+    """Of rows that are weighted and held out, from a lake of three files, without noise."""
+    (tmp_path / "lake").mkdir()
+    for number, part in enumerate(np.array_split(np.arange(3000), 3)):
+        rows(3000).iloc[part].to_parquet(tmp_path / "lake" / f"{number}.parquet")
+    options = {"kind": learner} | ({"regularisation": 1e-3} if learner == "erm" else {})
+    same = {"learner": options, "class_weight": "balanced", "holdout": 0.2}
+    found = [
+        daskrado.run(keys(str(tmp_path / "lake"), **EXACT, **same), write=False, cluster=cluster)
+        for cluster in (None, two_workers)
+    ]
+    assert np.array_equal(found[0].model.weights, found[1].model.weights)
+    assert found[0].facts["evaluation"] == found[1].facts["evaluation"]
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
