@@ -16,6 +16,7 @@ from daskrado.errors import UsageError
 from daskrado.models.evaluation import Cells, Floats
 
 OWN = "its own loss"
+MOST_HUBER = 0.5  # share of the Huber loss up to which margins count as log-odds
 _ROUNDS = 50
 _UNLIKELY = 0.01  # a straight line of log-odds is given up where it fits this badly
 
@@ -92,11 +93,12 @@ class Pieces(Link):
 def own_link(learner: str, details: Mapping[str, Any]) -> Link | None:
     """The link that a learner's loss has: probabilities where that is proper, else none.
 
-    Least squares estimates E[label], labels being -1 and 1, and the logistic loss the log-odds. Hinges estimate
-    neither.
+    Least squares estimates E[label], labels being -1 and 1, and the logistic loss the log-odds; so nearly does a
+    loss that is logistic for the most part. Hinges estimate neither.
     """
     loss, weights = details.get("loss"), details.get("class_weight")
-    if loss == "logistic":  # weights of classes move the log-odds by the log of their ratio
+    if loss == "logistic" or (loss == "huber_logistic" and details.get("huber_share", 1.0) <= MOST_HUBER):
+        # weights of classes move the log-odds by the log of their ratio
         return Logistic(offset=0.0 if weights is None else math.log(weights[0] / weights[1]))
     if weights is not None:
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,11 +48,6 @@ class SecondMoments(Statistic):
     def __post_init__(self) -> None:
         if self.pairs and self.width > MOST_FEATURES:
             raise UsageError(f"products of pairs are for at most {MOST_FEATURES:,} features, got {self.width:,}")
-
-    @property
-    def label_use(self) -> Literal["required", "optional", "none"]:
-        """Labels say nothing here."""
-        return "none"
 
     @property
     def blocks(self) -> tuple[Block, ...]:

@@ -23,7 +23,7 @@ import daskrado
 from daskrado.lake.collect import Passes, open_passes
 from daskrado.lake.scan import open_lake
 from daskrado.learners.on_passes import gradient
-from daskrado.learners.on_passes.erm import _SHARE, ObjectivePerturbation, OutputPerturbation
+from daskrado.learners.on_passes.erm import ObjectivePerturbation, OutputPerturbation
 from daskrado.learners.on_passes.gradient import PrivateGradient
 from daskrado.learners.on_passes.iterative import IterativeLearner, Learned, Session
 from daskrado.losses.margin import Logistic
@@ -152,7 +152,7 @@ def slack_and_extra(ridge: float, facts: PublicFacts, epsilon: float) -> tuple[f
     return epsilon / 2, curve / (math.exp(epsilon / (2 * times)) - 1) - ridge
 
 
-def assert_s17(drawn: Drawn, ridge: float, tolerance: float, facts: PublicFacts) -> None:
+def assert_s17(drawn: Drawn, ridge: float, tolerance: float, facts: PublicFacts, share: float) -> None:
     """The second draw: scale 2 r / e2, r = g / ridge and the half step by which a weight is rounded."""
     (_, tilts), (found, weights) = drawn
     left = slope_of_logistic(found.weights, facts.norm_bound, facts.rows) + ridge * found.weights + tilts[-1]
@@ -161,7 +161,7 @@ def assert_s17(drawn: Drawn, ridge: float, tolerance: float, facts: PublicFacts)
     step = 2.0 ** math.floor(math.log2(radius / math.sqrt(WIDTH)))
     assert (weights / step == np.rint(weights / step)).all()
     noise = weights - np.rint(found.weights / step) * step
-    assert_l2_gamma(noise, 2 * (radius + step * math.sqrt(WIDTH) / 2) / (_SHARE * facts.epsilon))
+    assert_l2_gamma(noise, 2 * (radius + step * math.sqrt(WIDTH) / 2) / (share * facts.epsilon))
 
 
 @pytest.mark.parametrize("ridge", [0.3, 1e-5], ids=["ridge as given", "raised"])
@@ -171,17 +171,18 @@ def test_objective_perturbation_draws_s16_and_s17(
 ) -> None:
     facts, tolerance = facts_of(bound, relation, unit), 1e-6
     learner = ObjectivePerturbation(Logistic(), ridge, "gamma", tolerance=tolerance)
-    assert 0 < _SHARE <= 0.1
-    left = facts.epsilon * (1 - _SHARE)  # the rest of epsilon is S17's
+    share = learner.planned(facts).share
+    assert 0 < share < 0.5
+    left = facts.epsilon * (1 - share)  # the rest of epsilon is S17's
     slack, extra = slack_and_extra(ridge, facts, left)
     scale = far(facts) / (left - slack)
-    assert learner.calibrated(facts)[1].scale == pytest.approx(scale, rel=1e-9)  # no sample shows one per cent
+    assert learner.planned(facts).noise.scale == pytest.approx(scale, rel=1e-9)  # no sample shows one per cent
     seen, learned = draws(learner, opened[bound], facts, REPEATS)
     assert_l2_gamma(seen[0][1] * facts.rows, scale)
-    assert_s17(seen, ridge + extra, tolerance, facts)
+    assert_s17(seen, ridge + extra, tolerance, facts, share)
     assert (extra > 0) == (ridge < 1e-3)
     public = {"loss", "regularisation", "noise", "added_regularisation", "tilt_length_expected"}
-    assert set(learned.details) == public
+    assert set(learned.details) == public | {"cover_share", "cover_std_of_margins"}
 
 
 @pytest.mark.parametrize("ridge", [0.3, 1e-5], ids=["ridge as given", "raised"])
@@ -192,20 +193,21 @@ def test_gaussian_objective_perturbation_draws_its_law(
     """Sigma at which the corners' deltas add up to delta exp(-e2 / 2), which S17's noise brings up to delta."""
     facts, tolerance = facts_of(bound, relation, unit, delta=1e-3), 1e-6
     learner = ObjectivePerturbation(Logistic(), ridge, "gaussian", tolerance=tolerance)
-    left = facts.epsilon * (1 - _SHARE)
+    share = learner.planned(facts).share
+    left = facts.epsilon * (1 - share)
     slack, extra = slack_and_extra(ridge, facts, left)
     corners = (1.0,) if relation is Relation.ADD_REMOVE else (1.0, 1.0, 2.0)
-    level = facts.delta * math.exp(-_SHARE * facts.epsilon / 2)
+    level = facts.delta * math.exp(-share * facts.epsilon / 2)
     sigma = brentq(
         lambda s: sum(gaussian_delta(left - slack, c * bound / s) for c in corners) - level, bound / 9, bound * 99
     )
-    assert learner.calibrated(facts)[1].scale == pytest.approx(sigma, rel=1e-7)
+    assert learner.planned(facts).noise.scale == pytest.approx(sigma, rel=1e-7)
     seen, _ = draws(learner, opened[bound], facts, REPEATS)
     tilts = seen[0][1] * facts.rows
     assert kstest(tilts.ravel(), "norm", args=(0, sigma)).pvalue > RARE
     # Lengths tell the normal law from any spherical one with coordinates nearly alike.
     assert kstest((tilts**2).sum(axis=1) / sigma**2, "chi2", args=(WIDTH,)).pvalue > RARE
-    assert_s17(seen, ridge + extra, tolerance, facts)
+    assert_s17(seen, ridge + extra, tolerance, facts, share)
 
 
 @pytest.fixture(scope="module")

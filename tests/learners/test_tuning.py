@@ -183,6 +183,8 @@ def test_a_run_publishes_one_model_and_no_counts(clinic: Clinic, tmp_path: Path)
         "noise",
         "added_regularisation",
         "tilt_length_expected",
+        "cover_share",
+        "cover_std_of_margins",
     }
 
 

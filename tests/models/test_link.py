@@ -95,6 +95,9 @@ def test_a_loss_has_its_own_link_or_none() -> None:
     assert own_link("moments", {}) == Pieces()
     assert Pieces()(margins).tolist() == [0.0, 0.25, 0.5, 1.0]
     assert own_link("gradient", {"loss": "huber"}) is None
+    assert own_link("gradient", {"loss": "huber_logistic", "huber_share": 0.5}) == Logistic()
+    assert own_link("gradient", {"loss": "huber_logistic", "huber_share": 0.51}) is None
+    assert own_link("gradient", {"loss": "huber_logistic"}) is None
     with pytest.raises(UsageError, match="gives margins, not probabilities: daskrado evaluate"):
         LinearModel(DOMAIN, np.zeros(DOMAIN.width), PrivacyStatement.none(), "huber").probabilities(rows(3))
 

@@ -38,7 +38,8 @@ from daskrado.privacy.perturbation import (
 from daskrado.statistics.risk import RiskSum
 
 TOLERANCE = 1e-9  # of the largest gradient norm, L R
-_SHARE = 0.01  # of epsilon, for the solver's distance from the exact minimiser
+SHARES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
+"""Of epsilon, for the solver's distance from the exact minimiser: the one with the least forecast excess is taken."""
 IDEALISED = "the tilt is drawn in double precision from the operating system's generator (idealised)"
 
 FINE_BITS = 26  # a minimiser follows its rows: on this grid it is within about 1e-7 of the one for rows as they are
@@ -182,6 +183,33 @@ class OutputPerturbation(LossLearner):
 
 
 @dataclass(frozen=True)
+class Tilt:
+    """What objective perturbation draws: the tilt, and L2-gamma noise of scale ``cover`` on a grid of ``step``."""
+
+    share: float
+    ridge: float
+    noise: ObjectiveNoise
+    tolerance: float
+    step: float
+    cover: float
+
+    @property
+    def total(self) -> float:
+        """The regularisation of what is minimised."""
+        return self.ridge + self.noise.extra
+
+    def margins(self, facts: PublicFacts) -> float:
+        """How far the cover moves margins of rows of length R: E|b|^2 = d (d + 1) scale^2, in any direction alike."""
+        return self.cover * math.sqrt(facts.width + 1) * facts.norm_bound
+
+    def excess(self, loss: Loss, facts: PublicFacts) -> float:
+        """Of the tilt, of the ridge, and of the cover: c s^2 / 2 or L s, whichever is less, s its part in margins."""
+        tilt, moved = self.noise.expected_norm(facts.width) / facts.rows, self.margins(facts)
+        cover = min(0.5 * (loss.smoothness or math.inf) * moved**2, (loss.lipschitz or math.inf) * moved)
+        return tilt * tilt / (2 * self.total) + _bias(self.total, facts) + cover
+
+
+@dataclass(frozen=True)
 class ObjectivePerturbation(LossLearner):
     """The minimiser of a randomly tilted objective: pure epsilon, or (epsilon, delta) with Gaussian noise.
 
@@ -212,8 +240,8 @@ class ObjectivePerturbation(LossLearner):
     secret_bits: ClassVar[int] = FINE_BITS
     tunable: ClassVar[bool] = True
 
-    def calibrated(self, facts: PublicFacts) -> tuple[float, ObjectiveNoise]:
-        """(regularisation, noise): all public."""
+    def planned(self, facts: PublicFacts) -> Tilt:
+        """All that a run draws, from public facts: the kind of noise and the share of cover that cost least."""
         if self.noise == "gaussian" and not facts.delta > 0:
             raise UsageError("noise gaussian needs budget.delta above 0; use gamma for a pure guarantee")
         kinds: tuple[str, ...] = (self.noise,)
@@ -223,28 +251,37 @@ class ObjectivePerturbation(LossLearner):
                 if facts.delta > 0 and facts.rows_per_unit == 1 and not facts.spread
                 else ("gamma",)
             )
-        options = [self._calibrated(kind, facts) for kind in kinds]
-        return min(options, key=lambda option: option[1].expected_norm(facts.width))
+        options = [self._planned(kind, share, facts) for kind in kinds for share in SHARES]
+        return min(options, key=lambda plan: plan.excess(self.loss, facts))
 
-    def _calibrated(self, kind: str, facts: PublicFacts) -> tuple[float, ObjectiveNoise]:
+    def _planned(self, kind: str, share: float, facts: PublicFacts) -> Tilt:
+        ridge, noise = self._calibrated(kind, share, facts)
+        total = ridge + noise.extra
+        tolerance = _tolerance(self.tolerance, self.loss, total, facts, noise.rarely_above(facts.width) / facts.rows)
+        radius = tolerance / total
+        step = 2.0 ** math.floor(math.log2(radius / math.sqrt(facts.width)))
+        radius += step * math.sqrt(facts.width) / 2  # for rounding the weights to the grid
+        return Tilt(share, ridge, noise, tolerance, step, 2 * radius / (share * facts.epsilon))
+
+    def _calibrated(self, kind: str, share: float, facts: PublicFacts) -> tuple[float, ObjectiveNoise]:
         if self.regularisation is not None:
-            return self.regularisation, self._noise(kind, self.regularisation, facts)
+            return self.regularisation, self._noise(kind, share, self.regularisation, facts)
         length = reach(self.loss, facts) * facts.width / facts.epsilon
         for _ in range(8):  # the rule's ridge and the slack that it leaves settle within a few rounds
             ridge = length * facts.norm_bound / (facts.rows * GOOD_NORM)
-            noise = self._noise(kind, ridge, facts)
+            noise = self._noise(kind, share, ridge, facts)
             length = noise.expected_norm(facts.width)
         return ridge, noise
 
-    def _noise(self, kind: str, ridge: float, facts: PublicFacts) -> ObjectiveNoise:
-        epsilon = facts.epsilon * (1 - _SHARE)
+    def _noise(self, kind: str, share: float, ridge: float, facts: PublicFacts) -> ObjectiveNoise:
+        epsilon = facts.epsilon * (1 - share)
         if kind == "gamma":
             return objective_gamma(self.loss, ridge, facts, epsilon, tight=self.tight)
-        delta = facts.delta * math.exp(-facts.epsilon * _SHARE / 2)
+        delta = facts.delta * math.exp(-facts.epsilon * share / 2)
         return objective_gaussian(self.loss, ridge, facts, epsilon, delta, tight=self.tight)
 
     def guarantee(self, facts: PublicFacts) -> Guarantee:
-        _, noise = self.calibrated(facts)
+        noise = self.planned(facts).noise
         check_worthwhile(facts)
         if noise.kind == "gamma":
             theorem = (
@@ -256,27 +293,30 @@ class ObjectivePerturbation(LossLearner):
         return Guarantee(event, facts.delta, "gaussian objective perturbation", theorem, (IDEALISED,))
 
     def forecast(self, facts: PublicFacts) -> Iterator[tuple[str, str]]:
-        ridge, noise = self.calibrated(facts)
-        raised = f" (raised by {noise.extra:.4g})" if noise.extra else ""
-        yield "minimises", f"mean {self.loss.name} loss + {ridge:.4g}/2 |w|^2{raised}, intercept included"
-        tilt = noise.expected_norm(facts.width) / facts.rows
-        yield "noise", f"{noise.kind}: a tilt of length {tilt:.4g} against gradients of at most {facts.norm_bound:g}"
+        plan = self.planned(facts)
+        raised = f" (raised by {plan.noise.extra:.4g})" if plan.noise.extra else ""
+        yield "minimises", f"mean {self.loss.name} loss + {plan.ridge:.4g}/2 |w|^2{raised}, intercept included"
+        tilt = plan.noise.expected_norm(facts.width) / facts.rows
+        yield (
+            "noise",
+            f"{plan.noise.kind}: a tilt of length {tilt:.4g} against gradients of at most {facts.norm_bound:g}",
+        )
+        yield (
+            "cover",
+            (
+                f"{100 * plan.share:g} % of epsilon hides how exact the solver is: noise that moves margins by "
+                f"{plan.margins(facts):.2g} at most, in standard deviations"
+            ),
+        )
 
     def excess(self, facts: PublicFacts) -> float:
-        """|tilt|^2 / (2 ridge) + ridge/2 |w|^2 at |w| R = GOOD_NORM, the bias at the raised ridge."""
-        ridge, noise = self.calibrated(facts)
-        tilt = noise.expected_norm(facts.width) / facts.rows
-        total = ridge + noise.extra
-        return tilt * tilt / (2 * total) + _bias(total, facts)
+        """|tilt|^2 / (2 ridge) + ridge/2 |w|^2 at |w| R = GOOD_NORM, the bias at the raised ridge, and the cover."""
+        return self.planned(facts).excess(self.loss, facts)
 
     def learn(self, session: Session, facts: PublicFacts) -> Learned:
         """Spend, draw the tilt, solve, and publish with the noise that covers the solver's distance."""
-        ridge, noise = self.calibrated(facts)
-        total = ridge + noise.extra
-        tolerance = _tolerance(self.tolerance, self.loss, total, facts, noise.rarely_above(facts.width) / facts.rows)
-        radius = tolerance / total
-        step = 2.0 ** math.floor(math.log2(radius / math.sqrt(facts.width)))
-        radius += step * math.sqrt(facts.width) / 2  # for rounding the weights to the grid
+        plan = self.planned(facts)
+        noise = plan.noise
         sample = l2_gamma if noise.kind == "gamma" else normal_vector
 
         def read() -> int:
@@ -284,16 +324,18 @@ class ObjectivePerturbation(LossLearner):
             return facts.rows
 
         tilt = session.draw(read, lambda rows: sample(facts.width, noise.scale) / rows)
-        objective = Objective(self.loss, total, facts.rows, tilt)
+        objective = Objective(self.loss, plan.total, facts.rows, tilt)
         weights = session.draw(
-            lambda: _solve(objective, session, tolerance),
-            lambda found: _noisy(_certified(found), step, 2 * radius / (_SHARE * facts.epsilon)),
+            lambda: _solve(objective, session, plan.tolerance),
+            lambda found: _noisy(_certified(found), plan.step, plan.cover),
         )
-        details = _described(self.loss, ridge)
+        details = _described(self.loss, plan.ridge)
         details |= {
             "noise": noise.kind,
             "added_regularisation": noise.extra,
             "tilt_length_expected": noise.expected_norm(facts.width) / facts.rows,
+            "cover_share": plan.share,
+            "cover_std_of_margins": plan.margins(facts),
         }
         return Learned(weights, details)
 
