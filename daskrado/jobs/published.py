@@ -15,6 +15,7 @@ from daskrado.errors import UsageError
 from daskrado.jobs.card import Card
 from daskrado.jobs.person_report import of_hundred
 from daskrado.jobs.publish import weight_lines
+from daskrado.jobs.report import figures_of
 from daskrado.ledger.words import amount, short
 from daskrado.models.linear import LinearModel
 from daskrado.privacy.events import event_from_json
@@ -103,12 +104,7 @@ class Published:
     @property
     def figures(self) -> dict[str, str]:
         """Its private evaluation, if it has one, in words."""
-        found = self.content.get("facts", {}).get("evaluation", {})
-        return {
-            name: f"{one['value']:.4f} ({one['low']:.4f} to {one['high']:.4f})"
-            for name, one in found.items()
-            if isinstance(one, dict) and {"value", "low", "high"} <= one.keys()
-        }
+        return figures_of(self.content.get("facts", {}))
 
     @property
     def changed(self) -> list[str]:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from daskrado.jobs.run import Run
 
 _FEW = 4
+MEASURED = ("error", "error of the constant guess", "area under the ROC curve")  # what a report says first
 
 
 def render_page(
@@ -80,7 +81,8 @@ def page_of(run: Run, outcome: Outcome, result: Result) -> str:
 
 def _in_short(run: Run, outcome: Outcome, result: Result) -> Section:
     """What a reader must know before reading on, and the card."""
-    rows = [*outcome.headline]
+    figures = figures_of(result.facts)
+    rows = [*outcome.headline, *((name, figures[name]) for name in MEASURED if name in figures)]
     if result.model is not None:
         rows.append(("model", f"{result.model.domain.width} weights by learner {result.model.learner}"))
         rows += _strongest(result.model)
@@ -105,6 +107,15 @@ def _strongest(model: LinearModel) -> Iterator[tuple[str, str]]:
         told = ", ".join(f"{name} ({weight:+.3g})" for weight, name in found if sign * weight > 0)
         if told:
             yield f"speaks for {label}", told
+
+
+def figures_of(facts: Mapping[str, Any]) -> dict[str, str]:
+    """The figures of a private evaluation with their intervals, as the facts of a run hold them."""
+    return {
+        name: f"{one['value']:.4f} ({one['low']:.4f} to {one['high']:.4f})"
+        for name, one in facts.get("evaluation", {}).items()
+        if isinstance(one, Mapping) and {"value", "low", "high"} <= one.keys()
+    }
 
 
 def _how(run: Run, outcome: Outcome, result: Result) -> Section:
