@@ -15,6 +15,7 @@ from daskrado.jobs.glossary import Glossary
 from daskrado.jobs.load import load_job
 from daskrado.jobs.person_report import of_hundred
 from daskrado.jobs.plots import bars
+from daskrado.jobs.report import figures_of
 
 Clinic = Any
 CARD = {"purpose": "<script>alert(1)</script> & tests", "contact": "a@b.example", "date": "2026-11-01"}
@@ -98,6 +99,12 @@ def test_private_sets_have_no_red_banner_over_them(clinic: Clinic, tmp_path: Pat
 def test_a_card_with_an_unknown_key_is_refused(clinic: Clinic, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"card.*purpse"):
         load_job(job(clinic, tmp_path, card={"purpse": "x"}))
+
+
+def test_measured_figures_are_said_with_their_intervals() -> None:
+    facts = {"evaluation": {"error": {"value": 0.21, "low": 0.2, "high": 0.22}, "odd": 3}, "rows": 5}
+    assert figures_of(facts) == {"error": "0.2100 (0.2000 to 0.2200)"}
+    assert figures_of({}) == {}
 
 
 @pytest.mark.parametrize(
