@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -206,7 +207,12 @@ def seen(hospital: Path, keys: dict[str, Any], lake: str, folder: Path) -> dict[
         "ledger": {"path": str(folder / "ledger.sqlite"), "first_limit": {"epsilon": 40, "delta": 1e-4}},
     }
     path = hospital / "job.yaml"
-    path.write_text(yaml.safe_dump(common | keys))
+    content = common | keys
+    if content["lake"] == "days":  # of a lake by day, the rows in question are one day's
+        content["lake"] = str(folder.with_name(f"{folder.name}.days"))
+        for day in ("2026-11-01", "2026-11-02", "2026-11-03"):
+            shutil.copytree(hospital / (lake if day == "2026-11-02" else "good"), Path(content["lake"], f"day={day}"))
+    path.write_text(yaml.safe_dump(content))
     seeded_noise.reseed()
     done = CliRunner().invoke(cli, ["run", str(path), "--out", str(folder / "out")])
     files = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
