@@ -40,10 +40,23 @@ COMMANDS = {
     "site": ("sites:site", "Take part in a study of several sites; rows stay here."),
     "study": ("sites:study", "Coordinate a study: open, status, combine."),
     "cluster": ("cluster:cluster", "Clusters: certificates for TLS, jobs on a scheduler."),
+    "schema": ("schema:schema", "Print the JSON Schema of pipelines or domains, for editors."),
     "bench": ("bench:bench", "Measure the promises of speed and memory."),
 }
 
 
+GROUPS = {
+    "From a table to a model": ("ingest", "init", "describe", "plan", "run", "evaluate", "predict"),
+    "What was published": ("show", "report", "sql", "onnx", "learn", "audit", "resume"),
+    "Budgets": ("ledger", "compose"),
+    "Several parties": ("study", "site", "label", "teachers", "local"),
+    "Lakes, clusters, files": ("lake", "cluster", "schema", "bench"),
+}
+EPILOG = """\
+Exit codes: 0 done, 1 data, budget or cluster, 2 usage, 130 Ctrl-C, 143 SIGTERM. Every command takes --json.
+\b
+Completion: eval "$(_DASKRADO_COMPLETE=bash_source daskrado)" in ~/.bashrc (zsh_source, fish_source likewise).
+"""
 OLDER = {"make-lake": "lakes:make_lake"}  # spellings that stay readable, and are not listed
 
 
@@ -64,13 +77,28 @@ class _Lazy(click.Group):
         command: click.Command = getattr(import_module(f"daskrado.cli.commands.{module}"), name)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """A word that is no command asks whether another was meant."""
+        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            from daskrado.table.nearest import did_you_mean
+
+            raise click.UsageError(
+                f"No such command {args[0]!r}{did_you_mean(args[0], COMMANDS)}; see daskrado --help"
+            )
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         del ctx
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+        for title, names in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, COMMANDS[name][1]) for name in names])
 
 
-@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=_Lazy, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.version_option(__version__)
 @click.option("--debug", is_flag=True, help="Show a traceback with an error.")
 @click.option("-v", "--verbose", is_flag=True, help="Say on stderr what happens; never a value from a row.")

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import pyarrow as pa
 from pydantic import model_validator
 
-from daskrado.errors import UsageError, about_the_key
+from daskrado.errors import DataError, UsageError, about_the_key
 from daskrado.jobs.base import Charge, Line, Outcome, PrivateJob, Run
 from daskrado.jobs.found_domain import Discovery, discovered
 from daskrado.lake.scan import Lake, open_lake
@@ -31,6 +32,7 @@ from daskrado.table.cells import CellColumn, counting
 from daskrado.table.domain import Domain
 from daskrado.table.drafts import open_in, stand_in
 from daskrado.table.lattice import Lattice
+from daskrado.table.type_hints import is_number, is_text, kind_hint
 from daskrado.table.value_grid import GRID
 from daskrado.table.yaml_file import read_yaml
 
@@ -113,6 +115,10 @@ class DiscoverJob(PrivateJob):
             raise UsageError(
                 f"the lake has no column {', '.join(missing)}; it has {', '.join(lake.schema.names[:20])}"
             )
+        for name in self.unknown:
+            kind = lake.schema.field(name).type
+            if not (is_text(kind) or is_number(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)):
+                raise DataError(f"column {name!r} is {kind}, which has no categories to find{kind_hint(kind)}")
         return lake
 
     @cached_property
@@ -200,8 +206,6 @@ class DiscoverJob(PrivateJob):
 
     def _whole(self, run: Run) -> frozenset[str]:
         """The columns of whole numbers, by their types."""
-        import pyarrow as pa
-
         kinds = {name: run.lake.schema.field(name).type for name in self.numbers}
         return frozenset(n for n, kind in kinds.items() if pa.types.is_integer(kind) or pa.types.is_temporal(kind))
 

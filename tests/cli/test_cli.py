@@ -393,7 +393,7 @@ def test_odd_yaml_is_one_line(shell: Shell, text: str) -> None:
 
 def test_without_a_command_the_help_is_shown(shell: Shell) -> None:
     assert shell() == 2
-    assert "Commands:" in shell.err
+    assert "From a table to a model:" in shell.err
     assert len(shell.err.splitlines()) > 10
 
 

@@ -15,7 +15,7 @@ import yaml
 from command_line import Shell
 
 import daskrado
-from daskrado.errors import UsageError
+from daskrado.errors import DataError, UsageError
 from daskrado.jobs.load import load_job
 from daskrado.ledger.ledger import Ledger
 from daskrado.privacy.accountant import compose
@@ -137,6 +137,13 @@ def test_nothing_depends_on_a_row_that_no_text_can_hold() -> None:
     assert list(result.value.values["t"]) == ["ok"]
     assert isinstance(result.value.facts["t"], str)  # one value, as far as anybody can see
     assert result.value.facts["u"]["values"] == ["x", "y"]
+
+
+def test_a_column_that_can_have_no_categories_is_refused_before_anything_is_spent(tmp_path: Path) -> None:
+    draft = DRAFT | {"columns": {"seen": {"kind": "categorical", "values": "..."}}}
+    with pytest.raises(DataError, match=r"column 'seen' is timestamp.*; say kind: date"):
+        daskrado.run(job(domain=draft), write=False, ledger=tmp_path / "ledger.sqlite")
+    assert not Ledger.open(tmp_path / "ledger.sqlite").entries()
 
 
 def test_an_open_label_is_told_and_stays_open() -> None:

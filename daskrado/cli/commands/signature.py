@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     OnCluster = ClusterConfig | None
 else:
     OnCluster = Annotated[Any, _CLUSTER]
-AsJson = Annotated[bool, "--json", "One JSON object on stdout and nothing else."]
+_JSON = "One JSON object on stdout and nothing else."
+AsJson = Annotated[bool, "--json", _JSON]
 Count = Annotated[int, click.IntRange(1)]
 LedgerPath = Annotated[str | None, "Ledger, a file or postgresql://... (default: DASKRADO_LEDGER, or ~/.daskrado)."]
 
@@ -45,16 +46,27 @@ def command(group: click.Group | None = None, name: str | None = None) -> Callab
     """A click command of a function, in a group if there is one; its docstring is the help."""
 
     def made(function: Callable[..., Lines]) -> Any:
+        own_json = "as_json" in signature(function).parameters
+
         @functools.wraps(function)
         def printed(**given: Any) -> None:
+            as_json = False if own_json else given.pop("as_json")
             if "workers" in given and "cluster" in given:
                 given["cluster"] = _on_cluster(*(given.pop(name) for name in _PLACE))
             found = function(**{name: _of_home(value) for name, value in given.items()})
-            for line in (found,) if isinstance(found, str) else found:
+            lines = (found,) if isinstance(found, str) else found
+            if as_json:
+                import json
+
+                click.echo(json.dumps({"command": name or function.__name__, "lines": list(lines)}))
+                return
+            for line in lines:
                 click.echo(line)
 
         hints = get_type_hints(function, include_extras=True)
         parts = [part for p in signature(function).parameters.values() for part in _parts(p, hints[p.name])]
+        if not own_json:
+            parts.append(click.Option(["--json", "as_json"], is_flag=True, help=_JSON))
         made = click.Command(name or function.__name__, callback=printed, params=parts, help=function.__doc__)
         if group is not None:
             group.add_command(made)
