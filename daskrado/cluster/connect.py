@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from daskrado.cluster.config import ClusterConfig, cluster_config
 from daskrado.cluster.given import active_client, borrowed
 from daskrado.cluster.jobs import entered, same_version
-from daskrado.errors import UsageError
+from daskrado.errors import ClusterError, UsageError
 from daskrado.lake.asking import workers_of
+from daskrado.lake.watch import offered
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -49,6 +51,7 @@ def connect(where: Any, lake_bytes: int = 0) -> Iterator[Client | None]:
     limits = {
         "daskrado.task-timeout": config.task_timeout,
         "daskrado.no-workers-timeout": config.no_workers_timeout,
+        "daskrado.resources": config.resources,
     }
     wishes = {"priority": config.priority, "resources": config.resources}
     with (
@@ -58,6 +61,8 @@ def connect(where: Any, lake_bytes: int = 0) -> Iterator[Client | None]:
         dask.annotate(**{name: wish for name, wish in wishes.items() if wish}),
         entered(client),
     ):
+        if config.resources:
+            _wait_for_resources(client, config)
         if kind != "local":
             same_version(client)
         _log.info("working on %d workers of the scheduler %s", len(workers_of(client)), client.scheduler.address)
@@ -71,6 +76,16 @@ def _client(config: ClusterConfig, kind: str, given: Any) -> contextlib.Abstract
     from daskrado.cluster.started import local_workers, slurm_workers
 
     return {"local": local_workers, "slurm": slurm_workers, "scheduler": scheduler_at}[kind](config)
+
+
+def _wait_for_resources(client: Client, config: ClusterConfig) -> None:
+    """Wait for a worker that offers what the job's tasks need; Dask would wait for ever."""
+    end = time.monotonic() + config.no_workers_timeout
+    while not workers_of(client):
+        if time.monotonic() > end:
+            wants = offered(config.resources)
+            raise ClusterError(f"no worker offers {wants} within {config.no_workers_timeout:g} s (resources)")
+        time.sleep(0.1)
 
 
 @contextlib.contextmanager

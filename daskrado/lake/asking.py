@@ -85,13 +85,22 @@ def _back(client: Client) -> bool:
     return bool(client.status == "running")
 
 
+def wanted_resources() -> dict[str, float]:
+    """What a worker must offer to take this job's tasks: the cluster file's ``resources``."""
+    import dask
+
+    return dict(dask.config.get("daskrado.resources", {}))
+
+
 def workers_of(client: Client) -> dict[str, dict[str, int]]:
-    """Threads and memory limit (0 for none) of each worker that takes tasks."""
+    """Threads and memory limit (0 for none) of each worker that takes tasks of this job."""
+    wants = wanted_resources()
 
     def look(dask_scheduler: Any) -> dict[str, dict[str, int]]:
         return {
             worker.address: {"threads": worker.nthreads, "memory": worker.memory_limit or 0}
             for worker in dask_scheduler.running
+            if all(worker.resources.get(name, 0) >= amount for name, amount in wants.items())
         }
 
     found: dict[str, dict[str, int]] = ask(client, client.run_on_scheduler, look)

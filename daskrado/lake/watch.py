@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Self
 
 from daskrado.errors import ClusterError, DaskradoError
-from daskrado.lake.asking import Interrupted, ask, patience
+from daskrado.lake.asking import Interrupted, ask, patience, wanted_resources
 from daskrado.lake.failures import failure, give_up
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ class Watch:
         self._place = place
         self._limit = float(dask.config.get("daskrado.task-timeout", TASK_TIMEOUT))
         self._patience = patience()
+        self._wants = wanted_resources()
         self._tries = Counter() if tries is None else tries  # by place: work that is begun anew goes on counting
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._followed: dict[Any, Any] = {}
@@ -80,7 +81,7 @@ class Watch:
 
     def _run(self) -> None:
         pause = min(LOOKS, self._limit / 4, self._patience / 4)
-        look = _looker(self._client.id, self._prefix, self._limit)
+        look = _looker(self._client.id, self._prefix, self._limit, self._wants)
         waiting, still, counted = time.monotonic(), time.monotonic(), -1
         while not self._ended.wait(pause):
             try:
@@ -97,7 +98,7 @@ class Watch:
                 still, counted = now, seen["changes"]
             problem = self._stuck(seen["stuck"])
             if problem is None and now - waiting > self._patience:
-                problem = _no_worker(seen, self._patience)
+                problem = _no_worker(seen, self._patience, self._wants)
             if problem is None and seen["running"] and now - still > STILL:
                 problem = Interrupted()
             if problem is not None:
@@ -117,8 +118,10 @@ class Watch:
         return None
 
 
-def _no_worker(seen: dict[str, Any], seconds: float) -> ClusterError:
+def _no_worker(seen: dict[str, Any], seconds: float, wants: dict[str, float]) -> ClusterError:
     paused = seen["workers"]
+    if wants:
+        return ClusterError(f"no worker that offers {offered(wants)} took tasks for {seconds:g} s (resources)")
     if paused:
         return ClusterError(
             f"all {paused} worker(s) were paused for {seconds:g} s because their memory is full: see who uses it "
@@ -127,7 +130,12 @@ def _no_worker(seen: dict[str, Any], seconds: float) -> ClusterError:
     return ClusterError(f"there was no worker for {seconds:g} s (no_workers_timeout in the cluster file)")
 
 
-def _looker(client: str, prefix: str, limit: float) -> Any:
+def offered(wants: dict[str, float]) -> str:
+    """Resources as they are typed: ``GPU=1``."""
+    return ",".join(f"{name}={amount:g}" for name, amount in wants.items())
+
+
+def _looker(client: str, prefix: str, limit: float, wants: dict[str, float]) -> Any:
     # Inside another function, so that it travels by value: a scheduler need not have this package.
     async def look(dask_scheduler: Any) -> dict[str, Any]:
         found = {
@@ -143,7 +151,10 @@ def _looker(client: str, prefix: str, limit: float) -> Any:
         mine = dask_scheduler.clients.get(client)
         return {
             "workers": len(dask_scheduler.workers),
-            "running": len(dask_scheduler.running),
+            "running": sum(
+                all(worker.resources.get(name, 0) >= amount for name, amount in wants.items())
+                for worker in dask_scheduler.running
+            ),
             "busy": any(worker.executing for worker in dask_scheduler.workers.values()),
             "left": mine is not None and any(task.state not in ("memory", "erred") for task in mine.wants_what),
             "changes": dask_scheduler.transition_counter,

@@ -25,10 +25,10 @@ class SharedCluster:
         where = ("--host", "127.0.0.1", "--port", "0", "--no-dashboard")
         self.scheduler, self.address = self._start("scheduler", *where, ready="Scheduler at:")
 
-    def worker(self, *, memory: str = "1GB", ready: bool = True) -> subprocess.Popen[str]:
+    def worker(self, *more: str, memory: str = "1GB", ready: bool = True) -> subprocess.Popen[str]:
         """Start a worker; wait until it is registered."""
         where = (self.address, "--nthreads", "1", "--no-dashboard", "--no-nanny", "--memory-limit", memory)
-        return self._start("worker", *where, ready="Registered to:" if ready else "Start worker")[0]
+        return self._start("worker", *where, *more, ready="Registered to:" if ready else "Start worker")[0]
 
     def _start(self, *words: str, ready: str) -> tuple[subprocess.Popen[str], str]:
         command = [sys.executable, "-m", "dask", *words]

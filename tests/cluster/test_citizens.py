@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import dask
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -30,6 +31,7 @@ from daskrado.lake.collect import collect
 from daskrado.lake.label import labelled
 from daskrado.lake.make import make_lake
 from daskrado.lake.scan import open_lake
+from daskrado.lake.watch import Watch
 from daskrado.ledger.ledger import Ledger
 from daskrado.statistics import MeanOperator
 from daskrado.table.domain import Domain
@@ -158,6 +160,54 @@ def test_jobs_are_seen_by_name(clinic: Clinic, shared_cluster: SharedCluster) ->
             assert annotations["priority"] == 3
         assert tasks
         assert jobs_on(looker) == []
+
+
+def test_resources_and_priority_as_a_user_gives_them(clinic: Clinic, tmp_path: Path, own_ledger: Path) -> None:
+    """Tasks run on the one worker that offers what is asked for; where none does, one line, and no charge."""
+    path, _ = clinic(3000, 7)
+    budget = "budget: {epsilon: 1, delta: 1.0e-6}, ledger: {first_limit: {epsilon: 5, delta: 1.0e-5}}"
+    protect = "protect: {relation: add_remove, unit: one patient}, rows: 3000, learner: {kind: gradient, steps: 3}"
+    (tmp_path / "p.yaml").write_text(
+        f"{{dataset: c, lake: {path}, domain: {path}.yaml, output: o, {protect}, {budget}}}"
+    )
+    cluster = SharedCluster(**NO_SPILLING)
+    try:
+        cluster.worker()
+        cluster.worker("--resources", "GPU=1", "--name", "special")
+        file = tmp_path / "c.yaml"
+        file.write_text(f"{{kind: scheduler, address: '{cluster.address}', no_workers_timeout: 20}}")
+        words = ["run", str(tmp_path / "p.yaml"), "--priority", "3", "--cluster"]
+        with cluster.client() as looker:
+            looker.get_task_stream(count=1)
+            done = CliRunner().invoke(
+                cli, [*words, cluster.address, "--resources", "GPU=1", "--out", str(tmp_path / "a")]
+            )
+            assert done.exit_code == 0, done.output
+            ran = looker.get_task_stream(count=1000)
+            (where,) = [w["name"] for w in looker.scheduler_info()["workers"].values() if w["resources"]]
+            assert where == "special"
+            ours = [task for task in ran if "-learn-c-" in str(task["key"])]
+            (only,) = {task["worker"] for task in ours}
+            assert looker.scheduler_info()["workers"][only]["name"] == "special"
+        with pytest.raises(ClusterError, match=r"no worker offers TPU=2 within 20 s \(resources\)"):
+            CliRunner().invoke(
+                cli,
+                [*words, str(file), "--resources", "TPU=2", "--out", str(tmp_path / "b")],
+                standalone_mode=False,
+                catch_exceptions=False,
+            )
+    finally:
+        cluster.close()
+    assert [entry.state for entry in Ledger.open(own_ledger, create=False).entries()] == ["published"]
+
+
+def test_a_job_whose_workers_all_left_says_which_it_needs(shared_cluster: SharedCluster) -> None:
+    """Two workers take tasks, and none of them offers what this job asked for when it began."""
+    settings = {"daskrado.resources": {"GPU": 1.0}, "daskrado.no-workers-timeout": 20}
+    with shared_cluster.client() as client, dask.config.set(settings), Watch(client, "daskrado", str) as watch:
+        watch.follow([client.submit(int, key="daskrado-1", pure=False, resources={"GPU": 1})])
+        with pytest.raises(ClusterError, match=r"^no worker that offers GPU=1 took tasks for 20 s \(resources\)$"):
+            watch.next()
 
 
 def test_other_versions_are_refused_in_one_line(clinic: Clinic, shared_cluster: SharedCluster) -> None:

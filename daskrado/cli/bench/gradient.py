@@ -45,11 +45,11 @@ def gradient_figures(rows: int, columns: int, steps: int | None = None) -> dict[
         from sklearn.linear_model import LogisticRegression
     except ImportError as error:
         raise UsageError("bench gradient compares with scikit-learn: install scikit-learn") from error
-    with _binned_lake(rows, columns) as (path, domain):
+    with binned_lake(rows, columns) as (path, domain):
         lake = open_lake(path, domain)
-        learner, facts = PrivateGradient(steps=steps or STEPS), _facts(lake, domain)
-        _fit(lake, domain, PrivateGradient(steps=1), facts)  # what is compiled once per machine
-        seconds, ours = _timed(partial(_fit, lake, domain, learner, facts))
+        learner, facts = PrivateGradient(steps=steps or STEPS), public_facts(lake, domain)
+        fit(lake, domain, PrivateGradient(steps=1), facts)  # what is compiled once per machine
+        seconds, ours = _timed(partial(fit, lake, domain, learner, facts))
         count, peak = learner.schedule(facts).count, peak_memory_mb()
         peer = LogisticRegression(C=1.0, fit_intercept=False, max_iter=1000)
         sklearn_seconds, theirs = _timed(partial(peer.fit, *_sparse(lake, domain)))
@@ -82,7 +82,7 @@ def _timed(work: Callable[[], Any]) -> tuple[float, float]:
 
 
 @contextmanager
-def _binned_lake(rows: int, columns: int) -> Iterator[tuple[Path, Domain]]:
+def binned_lake(rows: int, columns: int) -> Iterator[tuple[Path, Domain]]:
     """A temporary lake of uniform numbers that the Domain cuts into bins; a few bins decide on the label."""
     edges = [float(edge) for edge in np.linspace(0, 1, BINS + 1)[1:-1]]
     content = {
@@ -100,11 +100,12 @@ def _binned_lake(rows: int, columns: int) -> Iterator[tuple[Path, Domain]]:
         yield Path(folder), parse(Domain, content, "bench")
 
 
-def _facts(lake: Lake, domain: Domain) -> PublicFacts:
+def public_facts(lake: Lake, domain: Domain) -> PublicFacts:
+    """What the learner's rule knows."""
     return PublicFacts(lake.rows, domain.width, domain.norm_bound, Relation.REPLACE_ONE, EPSILON, DELTA)
 
 
-def _fit(lake: Lake, domain: Domain, learner: PrivateGradient, facts: PublicFacts) -> Any:
+def fit(lake: Lake, domain: Domain, learner: PrivateGradient, facts: PublicFacts) -> Any:
     """All steps of the learner in this process, reading included."""
     with open_passes(lake, domain, Lattice(domain.norm_bound, learner.default_bits)) as passes:
         return learner.learn(Session(passes, lambda: None), facts).weights
