@@ -43,7 +43,8 @@ def evaluate(
     """
     from daskrado.api import evaluate as measured
 
-    folder = (model if model.is_dir() else model.parent).resolve()
+    folder = model if model.is_dir() else model.parent
+    folder = folder if folder.name else folder.resolve()
     protect: dict[str, Any] = {} if relation is None else {"relation": relation}
     if unit is not None:
         protect["unit"] = {"column": unit, "name": f"one {unit}"}
