@@ -175,8 +175,9 @@ class Discovery:
         if isinstance(facts, str):
             return f"no feature: {facts}"
         parts = []
-        if "lower" in facts:
-            parts.append(f"{facts['lower']} to {facts['upper']}" + (", log1p" if "transform" in facts else ""))
+        if {"lower", "upper"} & facts.keys():
+            known = {**self.find[name], **facts}
+            parts.append(f"{known['lower']} to {known['upper']}" + (", log1p" if "transform" in facts else ""))
         if facts.get("bins"):
             parts.append(f"{len(facts['bins']) + 1} bins")
         if name in self.values:

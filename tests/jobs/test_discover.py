@@ -146,6 +146,16 @@ def test_a_column_that_can_have_no_categories_is_refused_before_anything_is_spen
     assert not Ledger.open(tmp_path / "ledger.sqlite").entries()
 
 
+def test_what_the_draft_gives_stays_and_is_shown() -> None:
+    age = {"kind": "numeric", "lower": 10, "upper": "..."}
+    result = daskrado.run(job(domain=DRAFT | {"columns": {"age": age}}), write=False)
+    assert result.value.facts["age"] == {
+        "upper": 90,
+        "nulls": {"fill": result.value.facts["age"]["nulls"]["fill"], "flag": False},
+    }
+    assert any(line.startswith("age: 10 to 90; ") for line in result.lines)
+
+
 def test_an_open_label_is_told_and_stays_open() -> None:
     draft = DRAFT | {"label": {"column": "sick", "positive": "...", "negative": "..."}}
     result = daskrado.run(job(domain=draft), write=False)
