@@ -105,6 +105,15 @@ def test_an_empty_category_never_changes_a_prediction() -> None:
         assert share @ told[1:4] == pytest.approx(0.0, abs=1e-9)
 
 
+def test_a_category_that_noise_may_hide_keeps_its_weight() -> None:
+    """At epsilon 0.03 a category of a tenth of the rows may be hidden: its gradients say more than nothing."""
+    clinic, random = Clinic(1.0, -1.0), np.random.default_rng(15)
+    facts, plan = public(clinic, 20_000, 0.03)
+    trace, total = descended(clinic, facts, plan, random)
+    told = told_weights(clinic.domain, replace(trace, gathered=np.zeros(len(total))), total)
+    assert clinic.x @ told == pytest.approx(clinic.x @ total, abs=1e-9)
+
+
 def test_no_interval_where_noise_hides_an_eigenvalue_or_products_are_missing() -> None:
     clinic, random = Clinic(1.0, 0.0), np.random.default_rng(14)
     facts, plan = public(clinic, 50_000, 3.0)

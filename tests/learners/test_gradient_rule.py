@@ -284,8 +284,8 @@ def test_features_of_a_kernel_are_numbers() -> None:
 
 
 @pytest.mark.slow
-def test_a_category_that_is_never_seen_counts_as_the_mean_of_its_column() -> None:
-    """Whatever noise it gathered: its weight is 0, and so is the weighted mean of its column."""
+def test_a_category_that_is_never_seen_gathers_no_more_noise_than_is_expected_of_a_weight() -> None:
+    """Where noise could hide many of its rows its weight is left to the descent: all noise, of the expected size."""
     domain, draw = binned(), np.random.default_rng(3)
     columns = {"a": draw.uniform(0, 10, 4000), "b": draw.choice(["x", "y"], 4000), "c": draw.uniform(0, 10, 4000)}
     frame = pd.DataFrame(columns | {"d": draw.random(4000), "label": draw.integers(0, 2, 4000)})
@@ -294,7 +294,7 @@ def test_a_category_that_is_never_seen_counts_as_the_mean_of_its_column() -> Non
     unseen = [domain.feature_names.index(name) for name in ("b=z", "b=other")]
     with open_passes(open_lake(frame, domain), domain, Lattice(1.0, 11)) as passes:
         weights = [learner.learn(Session(passes, lambda: None), known).weights[unseen] for _ in range(10)]
-    assert not np.any(weights)
+    assert 0.2 < np.std(weights) / learner.schedule(known).indicators < 1.1
 
 
 @pytest.fixture(scope="module")

@@ -78,14 +78,20 @@ class Trace:
         return stands_out(self.gathered, np.diag(self.second), self.gathered_noise, self.second_noise)
 
 
+HIDDEN = 0.01
+_DEVIATIONS = 5.0  # from which on a square stands out, about
+
+
 def told_weights(domain: Domain, trace: Trace, weights: Vector) -> Vector:
     """Weights with unseen categories at the mean of their column, one-hot columns against their mean.
 
-    Numbers stay as they are, and an unseen bin is what its neighbours made it.
+    Numbers stay as they are, and an unseen bin is what its neighbours made it. So does a column of which noise may
+    hide more than HIDDEN of the rows in one category: its gradients know more of that category than its square does.
     """
-    kept = trace.seen
+    kept, squares = trace.seen, np.diag(trace.second)
     for column, where in places(domain):
-        kept[where] |= isinstance(column, NumericColumn)
+        hides = _DEVIATIONS * trace.second_noise > HIDDEN * max(0.0, float(squares[where].sum()))
+        kept[where] |= isinstance(column, NumericColumn) or hides
     kept[domain.width - bool(domain.intercept) :] = True
     return np.asarray(Identified.of(domain, np.diag(trace.second), kept).centre @ weights)
 
