@@ -48,7 +48,7 @@ def clinic(rows: int = 20_000) -> pd.DataFrame:
         {
             "age": age,
             "level": draw.normal(4300.0, 20.0, rows),
-            "spent": np.round(np.exp(draw.normal(3, 1.5, rows)), 2),
+            "spent": np.round(np.exp(draw.normal(2, 2.0, rows)), 2),
             "ward": np.where(draw.random(rows) < 0.1, None, wards),
             "code": draw.choice([1, 2, 7], rows),
             "smoker": draw.random(rows) < 0.3,
@@ -75,7 +75,7 @@ def test_bounds_bins_values_and_nulls_are_found() -> None:
     assert 4180 < facts["level"]["lower"] < 4270  # far narrower than its power of two
     assert 4330 < facts["level"]["upper"] < 4420
     assert 0 <= facts["spent"]["lower"] <= 1
-    assert 150 < facts["spent"]["upper"] < 5000
+    assert 150 < facts["spent"]["upper"] < 10_000
     assert facts["spent"]["transform"] == "log1p"
     assert set(facts["ward"]["values"]) == {"a, b", "yes", "50: x"}  # ten patients in "rare" are not told
     assert facts["ward"]["nulls"] == {"fill": "a, b"}
@@ -85,7 +85,8 @@ def test_bounds_bins_values_and_nulls_are_found() -> None:
     cell = 4 * timedelta(days=2**14 / 128)  # four of the second grid in its power of two
     assert date(2020, 1, 1) - cell <= facts["seen"]["lower"] <= date(2020, 2, 1)
     assert date(2020, 12, 1) <= facts["seen"]["upper"] <= date(2020, 12, 31) + cell
-    assert isinstance(facts["same"], str)
+    same = facts["same"]  # constant; in one table of twenty noise alone adds cells somewhere
+    assert isinstance(same, str) or 7 in (same["lower"], same["upper"])
     assert isinstance(facts["free"], str)
     assert "known" not in facts
     assert result.value.rows == pytest.approx(20_000, rel=0.02)
