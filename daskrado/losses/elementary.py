@@ -34,8 +34,8 @@ def exp_minus(a: Vector) -> Vector:
     """
     whole, parts = _exp_tables()
     if (loop := loops.compiled("exp_minus")) is not None:
-        loop(np.ascontiguousarray(a), _FARTHEST, whole, parts, _EXP, out := np.empty(a.shape))
-        return out
+        loop(np.ascontiguousarray(a).ravel(), _FARTHEST, whole, parts, _EXP, out := np.empty(a.size))
+        return out.reshape(a.shape)
     a = np.minimum(a, _FARTHEST)
     at = (a * _STEPS).astype(np.int64)
     found = _polynomial(_EXP, a - at * (1.0 / _STEPS))
@@ -52,8 +52,8 @@ def log_one_plus(s: Vector) -> Vector:
     """
     table = _log_table()
     if (loop := loops.compiled("log_one_plus")) is not None:
-        loop(np.ascontiguousarray(s), table, _LOG, out := np.empty(s.shape))
-        return out
+        loop(np.ascontiguousarray(s).ravel(), table, _LOG, out := np.empty(s.size))
+        return out.reshape(s.shape)
     at = (s * _STEPS).astype(np.int64)
     before = at * (1.0 / _STEPS)
     rest = (s - before) / (1.0 + before)

@@ -57,3 +57,12 @@ def test_the_logistic_loss_keeps_its_constants_at_every_table_entry() -> None:
     assert (np.diff(slopes) >= -ULPS * np.spacing(np.abs(slopes[1:]))).all()
     assert Logistic().curvature(z).max() <= 0.25 * (1 + 2.0**-50)
     np.testing.assert_array_equal(Logistic().slope(z), Logistic().derivatives(z)[1])
+
+
+def test_matrices_are_taken_entry_by_entry() -> None:
+    """With compiled loops, which are for vectors, and without them."""
+    table = np.abs(np.random.default_rng(6).normal(size=(5, 7)))[:, ::2]
+    for function in (exp_minus, lambda values: log_one_plus(values / (1 + values))):
+        for found in both(lambda f=function: f(table)):
+            assert found.shape == table.shape
+            assert (found.ravel() == function(table.ravel())).all()
