@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Annotated, Any, ClassVar, cast
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from daskrado.errors import about_the_key
+from daskrado.errors import UsageError, about_the_key
 from daskrado.jobs import class_weight as weighting
 from daskrado.jobs import holdout as held
 from daskrado.jobs.base import Address, Charge, Line, Outcome, PrivateJob, Run, calibrated
@@ -41,6 +42,7 @@ def _width(info: ValidationInfo) -> dict[str, Any]:
 AnyLearner = Annotated[Learner, one_of("daskrado.learners")]
 AnyStatistic = Annotated[Statistic, one_of("daskrado.statistics", given=_width)]
 ROLE = "release"
+SECRET_SIZES = (10_000, 100_000, 1_000_000)  # for which a plan forecasts where the number of rows is secret
 TUNING_KEY = SignatureKey.from_seed(0)  # deals rows out to the parts of a tuning grid: public, and not by content
 
 
@@ -247,6 +249,17 @@ class LearnJob(PrivateJob):
         if self.private:
             excess = self.learner.excess(self.facts)
             yield "forecast", f"about {excess:.2g} more loss per row than without noise (a public rule)"
+            if self._counts_rows:
+                whom = "units" if self.asked.protect.column is not None else "rows"
+                yield "", f"were there other numbers of {whom}: {', '.join(map(self._excess_at, SECRET_SIZES))}"
+
+    def _excess_at(self, rows: int) -> str:
+        """The forecast for a number of rows that may be the secret one."""
+        try:
+            found = cast(IterativeLearner, self.learner).excess(replace(self.facts, rows=rows))
+        except UsageError:
+            return f"too much noise at {rows:,}"
+        return f"{found:.2g} at {rows:,}"
 
     def noise_rows(self, std: Mapping[str, float]) -> Iterator[tuple[str, int, float, str]]:
         """For each block: name, entries, the noise on each, and how many rows of full norm would move it as far."""

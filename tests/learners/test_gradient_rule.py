@@ -15,6 +15,7 @@ import pytest
 from scipy.optimize import minimize
 
 from daskrado.errors import UsageError
+from daskrado.jobs.load import load_job
 from daskrado.lake.collect import open_passes
 from daskrado.lake.scan import open_lake
 from daskrado.learners.base import Learner
@@ -355,3 +356,15 @@ def test_finer_bins_hold_the_coarser_edges_and_follow_public_facts(bins: ModuleT
             assert fine == sorted(set(fine))
             assert column.lower < fine[0]
             assert fine[-1] <= column.upper
+
+
+def test_a_plan_forecasts_for_other_numbers_of_rows_where_theirs_is_secret() -> None:
+    """Noise over signal falls as one over the rows, and so does the forecast."""
+    label = {"column": "y", "positive": 1, "negative": 0}
+    domain = {"label": label, "columns": {"a": {"kind": "numeric", "lower": 0, "upper": 1}}}
+    keys = {"dataset": "d", "lake": "nowhere", "domain": domain, "output": "o", "rows": 50_000}
+    protect = {"relation": "add_remove", "unit": "one row"}
+    job = load_job({**keys, "protect": protect, "budget": {"epsilon": 1, "delta": 1e-6}, "learner": "gradient"})
+    (line,) = [text for name, text in job.plan() if text.startswith("were there other numbers of rows: ")]
+    found = [float(part.split(" at ")[0]) for part in line.partition(": ")[2].split(", ") if part[0].isdigit()]
+    assert found == pytest.approx([found[0], found[0] / 10, found[0] / 100], rel=0.05)
