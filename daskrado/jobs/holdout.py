@@ -110,7 +110,7 @@ def of_parts(job: LearnJob | EvaluateJob, charges: tuple[Charge, ...]) -> tuple[
     def placed(charge: Charge) -> Charge:
         part = part_of(job, HELD_OUT if charge.role == ROLE else TRAINING)
         assert part is not None
-        said = charge.statement.model_copy(update={"assumptions": (*charge.statement.assumptions, *assumed)})
+        said = charge.statement.assuming(*assumed)
         return replace(charge, part=part_name(part.partition, part.name), statement=said)
 
     return tuple(map(placed, charges))

@@ -54,7 +54,8 @@ def load_job(source: Job | Mapping[str, Any] | str | Path, changes: Mapping[str,
         )
     content = _changed(dict(content), changes or {})
     kind = content.pop("kind", DEFAULT_KIND)
-    kind = "continual" if kind == DEFAULT_KIND and "continual" in content else kind
+    if isinstance(kind, str) and kind == DEFAULT_KIND and "continual" in content:
+        kind = "continual"
     try:
         chosen = job_class(kind) if isinstance(kind, str) and " " not in kind else None
     except KeyError:

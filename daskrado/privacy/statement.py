@@ -196,6 +196,10 @@ class PrivacyStatement(BaseModel):
         assumed = tuple(known if text == DOMAIN_IS_PUBLIC else text for text in self.assumptions)
         return self.model_copy(update={"assumptions": assumed})
 
+    def assuming(self, *more: str) -> PrivacyStatement:
+        """The same guarantee, with more that it takes for granted."""
+        return self.model_copy(update={"assumptions": (*self.assumptions, *more)})
+
     @classmethod
     def marginal_only(cls, facts: MarginalFacts) -> PrivacyStatement:
         """Not private; one coordinate's marginal has a guarantee of its own."""

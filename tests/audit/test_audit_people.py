@@ -73,7 +73,7 @@ def test_moments_of_people_hide_forty_rows(forgets: bool) -> None:
     def release(exact: np.ndarray) -> np.ndarray:
         return job_of(frames[1]).calibrated().perturb(exact) / noise
 
-    found = audit_person(lambda: release(sums[0]), lambda: release(sums[1]), 800)
+    found = audit_person(lambda: release(sums[0]), lambda: release(sums[1]), 3000)
     charged = mechanism.event
     assert isinstance(charged, GaussianEvent)
     if forgets:

@@ -10,6 +10,7 @@ import pytest
 import daskrado.privacy.shares  # noqa: F401  (registers its mechanism)
 from daskrado import registry
 from daskrado.privacy.accountant import compose
+from daskrado.privacy.continual import ContinualGaussian, PrefixSums
 from daskrado.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace, L2Gamma, Mechanism, Target
 from daskrado.privacy.relations import Relation
 from daskrado.privacy.shares import GaussianShares
@@ -23,6 +24,7 @@ EXAMPLES: dict[type[Mechanism], Callable[[Target], Mechanism]] = {
     DiscreteLaplace: lambda target: DiscreteLaplace(target, EPSILON),
     DiscreteGaussian: lambda target: DiscreteGaussian(target, EPSILON, DELTA),
     L2Gamma: lambda target: L2Gamma(target, EPSILON),
+    ContinualGaussian: lambda target: ContinualGaussian(target, EPSILON, DELTA, PrefixSums(8)),
     GaussianShares: lambda target: GaussianShares(target, EPSILON, DELTA, honest=1, sites=1),
 }
 named = pytest.mark.parametrize("kind", list(EXAMPLES), ids=lambda kind: kind.__name__)

@@ -131,9 +131,9 @@ def test_ingest_gives_dates_their_type_and_a_draft_their_kind(tmp_path: Path) ->
         "day,at,us,y\n2026-11-17,2026-11-17 10:30:00,11/17/2026,1\n2026-11-18,2026-11-18 09:00:00,1/1/2026,0\n"
     )
     manifest = ingest([str(tmp_path / "t.csv")], str(tmp_path / "lake"))
-    assert manifest["columns"] == {"day": "date32[day]", "at": "timestamp[us]", "us": "string", "y": "int64"}
+    assert manifest["columns"] == {"day": "date32[day]", "at": "timestamp[us]", "us": "date32[day]", "y": "int64"}
     columns = propose(draft_schema(str(tmp_path / "lake")), "y").columns
-    assert [columns[name]["kind"] for name in ("day", "at", "us")] == ["date", "date", "categorical"]
+    assert [columns[name]["kind"] for name in ("day", "at", "us")] == ["date", "date", "date"]
 
 
 def test_no_moment_is_too_fine_or_too_far() -> None:
