@@ -128,8 +128,11 @@ def to_arrow(frame: pd.DataFrame, need: Sequence[str], domain: Domain | None = N
     arrays = {}
     for name in map(str, frame.columns):
         column = frame[name] if name in frame.columns else None
-        if domain is not None and column is not None and name == domain.id and column.dtype.kind == "f":
-            column = _declared(domain, name, column)  # whole numbers, but for a null among them
+        if domain is not None and column is not None and column.dtype.kind == "f":
+            if name == domain.id:
+                column = _declared(domain, name, column)  # whole numbers, but for a null among them
+            elif name not in need:
+                column = _whole(column)
         try:
             arrays[name] = pa.Array.from_pandas(column)
         except (pa.ArrowException, OverflowError, KeyError, TypeError):
@@ -138,6 +141,15 @@ def to_arrow(frame: pd.DataFrame, need: Sequence[str], domain: Domain | None = N
             if name in need and domain is not None:
                 arrays[name] = pa.Array.from_pandas(_declared(domain, name, column))
     return pa.table(arrays)
+
+
+def _whole(column: pd.Series) -> pd.Series:
+    """Ids of units beside the Domain's columns: one null among whole numbers makes them floats in pandas.
+
+    Whether there is such a null must not show, so all floats are read as whole numbers, and others as nulls.
+    """
+    known = column.where(column.abs().lt(2.0**63) & column.mod(1).eq(0))
+    return known.astype("Int64")
 
 
 def _declared(domain: Domain, name: str, column: Any) -> Any:

@@ -17,12 +17,13 @@ import seeded_noise
 
 import daskrado
 from daskrado.errors import BudgetError, DataError, UsageError
+from daskrado.jobs.load import load_job
 from daskrado.lake import unit_counts
 from daskrado.lake.collect import collect
 from daskrado.lake.fingerprint import ColumnFacts
 from daskrado.lake.scan import Lake, open_lake
 from daskrado.lake.unit_ids import unit_hashes
-from daskrado.lake.units import units_of
+from daskrado.lake.units import check_units, units_of
 from daskrado.ledger.ledger import Ledger
 from daskrado.privacy.protect import Protect
 from daskrado.statistics import Moments
@@ -257,3 +258,30 @@ def test_every_learner_on_passes_counts_people(tmp_path: Path) -> None:
                 ).model.weights
             )
         assert found[0] == pytest.approx(found[1], rel=1e-6, abs=1e-6), learner  # 2^-n weights are exact
+
+
+def test_a_null_among_the_ids_of_a_frame_shows_nowhere() -> None:
+    """pandas makes floats of whole numbers with a null among them: the same units, and the row counts as nothing."""
+    label = {"column": "y", "positive": 1, "negative": 0}
+    domain = {"label": label, "columns": {"a": {"kind": "numeric", "lower": 0, "upper": 1}}}
+    whole = pd.DataFrame({"patient": [7, 7, 8, 2**40], "a": [0.1, 0.2, 0.3, 0.4], "y": [0, 1, 1, 0]})
+    gap = pd.concat([whole, pd.DataFrame({"patient": [np.nan], "a": [0.9], "y": [1]})], ignore_index=True)
+    assert gap["patient"].dtype == np.float64
+    unit = {"column": "patient", "name": "one patient"}
+    exact = []
+    for frame in (whole, gap):
+        job = load_job(
+            {
+                "dataset": "d",
+                "lake": frame,
+                "domain": domain,
+                "output": "o",
+                "protect": {"relation": "add_remove", "unit": unit},
+                "budget": {"epsilon": 1.0, "delta": 1e-6},
+            }
+        )
+        lake = job.scan()
+        check_units(lake, job.protect, None)
+        units = units_of(lake, job.protect, bytes(32), None)
+        exact.append(collect(job.chosen_statistic, lake, job.domain, job.lattice, units=units).vector)
+    assert np.array_equal(*exact)
