@@ -16,7 +16,7 @@ from scipy.special import ndtri
 
 from daskrado.learners.cell_margins import CellMargins, Matrix, Vector
 from daskrado.learners.on_passes.schedule import Schedule
-from daskrado.learners.on_release.identified import Identified, Mask, stands_out
+from daskrado.learners.on_release.identified import Identified, Mask, stands_out, told
 from daskrado.learners.on_release.moment_errors import ABOUT, NoisyMoments, row_count, share_spread
 from daskrado.losses.margin import Loss
 from daskrado.models.error_bars import LEVEL, ErrorBars
@@ -44,7 +44,7 @@ class Trace:
     gathered: Vector
     gathered_noise: float
     clusters: int = 1
-    pairs: bool = True  # False where only squares were released
+    pairs: bool = True  # False where only squares were released, which ``second`` is then
 
     @classmethod
     def of(
@@ -58,7 +58,7 @@ class Trace:
         gathered: Vector,
     ) -> Trace:
         """From a schedule, what it released as moments, and mean gradients: ``late`` over ``averaged`` steps."""
-        second = matrix(SecondMoments(facts.width), moments) if plan.pairs else np.diag(moments)
+        second = matrix(SecondMoments(facts.width), moments) if plan.pairs else moments
         return cls(
             plan.loss,
             second,
@@ -75,7 +75,12 @@ class Trace:
     @property
     def seen(self) -> Mask:
         """Which features stand out of the noise."""
-        return stands_out(self.gathered, np.diag(self.second), self.gathered_noise, self.second_noise)
+        return stands_out(self.gathered, self.squares, self.gathered_noise, self.second_noise)
+
+    @property
+    def squares(self) -> Vector:
+        """The diagonal of S."""
+        return np.asarray(np.diag(self.second) if self.pairs else self.second)
 
 
 HIDDEN = 0.01
@@ -88,12 +93,12 @@ def told_weights(domain: Domain, trace: Trace, weights: Vector) -> Vector:
     Numbers stay as they are, and an unseen bin is what its neighbours made it. So does a column of which noise may
     hide more than HIDDEN of the rows in one category: its gradients know more of that category than its square does.
     """
-    kept, squares = trace.seen, np.diag(trace.second)
+    kept, squares = trace.seen, trace.squares
     for column, where in places(domain):
         hides = _DEVIATIONS * trace.second_noise > HIDDEN * max(0.0, float(squares[where].sum()))
         kept[where] |= isinstance(column, NumericColumn) or hides
     kept[domain.width - bool(domain.intercept) :] = True
-    return np.asarray(Identified.of(domain, np.diag(trace.second), kept).centre @ weights)
+    return told(domain, squares, kept, weights)
 
 
 def descent_bars(domain: Domain, trace: Trace) -> ErrorBars:
@@ -105,7 +110,7 @@ def descent_bars(domain: Domain, trace: Trace) -> ErrorBars:
 
     *Reference*: Ferrando, Wang and Sheldon (2022) for intervals from a release alone; White (1980), the sandwich.
     """
-    squares, seen = np.diag(trace.second), trace.seen
+    squares, seen = trace.squares, trace.seen
     none = ErrorBars.none(domain.width, "no intervals: ")
     if not trace.pairs:
         return replace(none, about=f"{none.about}products of so many features were not released", seen=seen)

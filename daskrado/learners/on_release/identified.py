@@ -51,30 +51,46 @@ class Identified:
     @classmethod
     def of(cls, domain: Domain, diagonal: Vector, seen: Mask) -> Identified:
         """From the sums of squares of the features, of which those count that were ``seen``."""
-        groups = [where for where in one_hot(domain) if seen[where].any()]
-        one, anchor = np.zeros(domain.width), None
-        if domain.intercept and seen[-1]:
-            one[-1] = 1 / domain.intercept
-        elif groups:
-            anchor = groups.pop(0)
-            one[anchor] = seen[anchor]
-        else:
-            groups = []
-        centre, ties = np.diag(seen.astype(np.float64)), []
-        for where in groups:
-            share = np.where(seen[where], np.maximum(diagonal[where], 0), 0.0)
-            share = share / share.sum() if share.any() else seen[where] / seen[where].sum()
-            centre[where, where] -= np.outer(seen[where], share)
-            centre[:, where] += np.outer(one, share)
-            ties.append(np.where(_within(where, domain.width), seen, 0.0) - one)
-        if anchor is not None:  # no constant feature: the first one-hot column stands for it and keeps its mean
-            share = np.where(seen[anchor], np.maximum(diagonal[anchor], 0), 0.0)
-            share = share if share.any() else seen[anchor].astype(np.float64)
-            unseen = np.where(_within(anchor, domain.width) & ~seen, 1.0, 0.0)
-            mean = np.zeros(domain.width)
-            mean[anchor] = share / share.sum()
-            centre += np.outer(unseen, mean @ centre)
-        return cls(seen, _across(np.array(ties).reshape(-1, domain.width), seen), centre, one)
+        one, _, groups = _constant(domain, seen)
+        ties = [np.where(_within(where, domain.width), seen, 0.0) - one for where in groups]
+        basis = _across(np.array(ties).reshape(-1, domain.width), seen)
+        return cls(seen, basis, told(domain, diagonal, seen, np.eye(domain.width)), one)
+
+
+def told(domain: Domain, diagonal: Vector, seen: Mask, weights: Matrix) -> Matrix:
+    """Weights as they are told, one vector or one in each column: no more is held than they are.
+
+    One-hot columns are against their mean, which the constant feature takes over; what was not seen is 0 there.
+    """
+    one, anchor, groups = _constant(domain, seen)
+    found = (weights.T * seen).T
+    for where in groups:
+        mean = _shares(diagonal[where], seen[where]) @ weights[where]
+        found[where] -= np.multiply.outer(seen[where], mean)
+        at = np.flatnonzero(one)
+        found[at] += np.multiply.outer(one[at], mean)
+    if anchor is not None:  # no constant feature: the first one-hot column stands for it and keeps its mean
+        unseen = np.flatnonzero(_within(anchor, domain.width) & ~seen)
+        found[unseen] += _shares(diagonal[anchor], seen[anchor]) @ found[anchor]
+    return np.asarray(found)
+
+
+def _constant(domain: Domain, seen: Mask) -> tuple[Vector, slice | None, list[slice]]:
+    """What picks the worth of a 1, the one-hot column that does where no constant feature can, and the other ones."""
+    groups = [where for where in one_hot(domain) if seen[where].any()]
+    one, anchor = np.zeros(domain.width), None
+    if domain.intercept and seen[-1]:
+        one[-1] = 1 / domain.intercept
+    elif groups:
+        anchor = groups.pop(0)
+        one[anchor] = seen[anchor]
+    return one, anchor, groups
+
+
+def _shares(squares: Vector, seen: Mask) -> Vector:
+    """How the rows are shared out over the seen features of a one-hot column."""
+    share = np.where(seen, np.maximum(squares, 0), 0.0)
+    return np.asarray(share / share.sum() if share.any() else seen / seen.sum())
 
 
 def _within(where: slice, width: int) -> Mask:
