@@ -131,7 +131,7 @@ def to_arrow(frame: pd.DataFrame, need: Sequence[str], domain: Domain | None = N
         if domain is not None and column is not None and column.dtype.kind == "f":
             if name == domain.id:
                 column = _declared(domain, name, column)  # whole numbers, but for a null among them
-            elif name not in need:
+            elif name not in need and column.isna().any():
                 column = _whole(column)
         try:
             arrays[name] = pa.Array.from_pandas(column)
@@ -146,7 +146,7 @@ def to_arrow(frame: pd.DataFrame, need: Sequence[str], domain: Domain | None = N
 def _whole(column: pd.Series) -> pd.Series:
     """Ids of units beside the Domain's columns: one null among whole numbers makes them floats in pandas.
 
-    Whether there is such a null must not show, so all floats are read as whole numbers, and others as nulls.
+    Whether there is such a null must not show: they are whole numbers again, and what is none is a null.
     """
     known = column.where(column.abs().lt(2.0**63) & column.mod(1).eq(0))
     return known.astype("Int64")
