@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from typing import Any
 
 from daskrado.lake.partial import FAN_IN
@@ -26,10 +27,13 @@ def cut(partitions: Sequence[Any], width: int, threads: int) -> list[Sequence[An
 def deal(
     partitions: Sequence[Any], slots: Sequence[tuple[str, int]], row_bytes: int
 ) -> Iterator[tuple[str, int, int, int, Sequence[Any]]]:
-    """Deal runs of partitions to slots of (home, room): about equal shares, none above its room, none of a frame."""
+    """Deal runs of partitions to slots of (home, room): about equal shares, none above its room, none of a frame.
+
+    The smallest room first: what it cannot take is shared out over the larger ones.
+    """
     place, first = 0, 0
     left = sum(row_bytes * partition.rows for partition in partitions)
-    for number, (home, room) in enumerate(slots):
+    for number, (home, room) in enumerate(sorted(slots, key=itemgetter(1))):
         share, start, used, rows = left / (len(slots) - number), place, 0, 0
         while place < len(partitions) and used < share and not is_delayed(partitions[place]):
             size = row_bytes * partitions[place].rows

@@ -54,6 +54,8 @@ def _spare(size: int) -> bool:
 def promised(client: Client, ticket: str, wanted: int) -> dict[str, int]:
     """Bytes for kept rows on each worker that takes tasks: at most ``wanted`` together, none where there is no room.
 
+    About equal shares: what the worker with the least room cannot take is shared out over the others.
+
     A worker gives half of its memory limit to kept rows of all jobs, less what living clients were promised or hold
     there, and less what its process uses for other things. Promises end with :func:`give_back` or with the client.
     """
@@ -99,9 +101,10 @@ def _granter(client: str, ticket: str, wanted: int, share: float) -> Any:
             used = max(sum(known), memory.managed) + max(0, memory.process - memory.managed)
             limit = worker.memory_limit or 2 * worker.metrics.get("memory", 0) + (2 << 30)
             free[worker.address] = max(0, int(share * limit) - used)
-        total = sum(free.values())
-        scale = min(1.0, wanted / total) if total else 0.0
-        given = {address: int(scale * size) for address, size in free.items()}
+        given, left = {}, wanted
+        for number, (address, size) in enumerate(sorted(free.items(), key=lambda found: found[1])):
+            given[address] = min(size, left // (len(free) - number))
+            left -= given[address]
         mine[ticket] = given
         return given
 

@@ -82,6 +82,25 @@ def looker(shared_cluster: SharedCluster) -> Iterator[Any]:
         yield client
 
 
+@pytest.fixture
+def guests(shared_cluster: SharedCluster, looker: Any) -> Iterator[Callable[[], subprocess.Popen[str]]]:
+    """Starts further workers; all of them are gone, and the scheduler knows it, when the test ends."""
+    came: list[subprocess.Popen[str]] = []
+
+    def come() -> subprocess.Popen[str]:
+        came.append(shared_cluster.worker())
+        return came[-1]
+
+    yield come
+    for guest in came:
+        guest.kill()
+    until(
+        lambda: looker.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.workers)) == 2,
+        LONG,
+        "guests stayed",
+    )
+
+
 def started(ward: Path, name: str, cluster: SharedCluster, out: Path) -> subprocess.Popen[str]:
     """A driver as a process of its own."""
     words = ["run", str(ward / f"{name}.yaml"), "--cluster", cluster.address, "--out", str(out)]
@@ -128,7 +147,7 @@ def test_a_killed_driver_leaves_neither_rows_nor_keys(
 
 
 def test_workers_that_come_and_go_change_no_bit_and_cost_one_charge(
-    ward: Path, own_ledger: Path, shared_cluster: SharedCluster, looker: Any, monkeypatch: pytest.MonkeyPatch
+    ward: Path, own_ledger: Path, shared_cluster: SharedCluster, guests: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sums: list[Any] = []
     genuine = daskrado.jobs.run.collect
@@ -141,7 +160,7 @@ def test_workers_that_come_and_go_change_no_bit_and_cost_one_charge(
     fit(workers=0)
     moments = random.Random(4)
     for _ in range(DEATHS):
-        guest = shared_cluster.worker()
+        guest = guests()
         leaves = threading.Timer(moments.uniform(0.0, 0.6), guest.kill)
         leaves.start()
         fit(cluster=shared_cluster.address)
@@ -150,11 +169,11 @@ def test_workers_that_come_and_go_change_no_bit_and_cost_one_charge(
     assert [entry.state for entry in Ledger.open(own_ledger, create=False).entries()] == ["published"] * (DEATHS + 1)
 
 
-def test_kept_rows_of_a_lost_worker_are_read_again(ward: Path, shared_cluster: SharedCluster, looker: Any) -> None:
+def test_kept_rows_of_a_lost_worker_are_read_again(ward: Path, looker: Any, guests: Any) -> None:
     lake, domain = open_lake(ward / "lake", domain := Domain.load(ward / "lake.yaml")), domain
     weights, lattice = np.linspace(-1, 1, domain.width), Lattice(domain.norm_bound)
     risk = RiskSum(domain.width, Logistic(), weights, lattice, lake.rows)
-    guest = shared_cluster.worker()
+    guest = guests()
     with open_passes(lake, domain, Lattice(domain.norm_bound)) as here:
         expected = here.sum(risk).vector
     with open_passes(lake, domain, Lattice(domain.norm_bound), client=looker) as passes:
@@ -179,7 +198,9 @@ def test_room_is_shared_out_over_living_clients(shared_cluster: SharedCluster, l
         give_back(looker, "a")
         assert sum(promised(other, "b", 10**12).values()) > 0.8 * sum(first.values())
     until(
-        lambda: sum(promised(looker, "c", 10**12).values()) > 0.8 * sum(first.values()), 10, "a dead client's promise"
+        lambda: sum(promised(looker, "c", 10**12).values()) > 0.8 * sum(first.values()),
+        LONG,
+        "a dead client's promise",
     )
     small = promised(looker, "c", 1000)
     assert 900 <= sum(small.values()) <= 1000

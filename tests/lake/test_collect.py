@@ -17,6 +17,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from daskrado.cluster import ClusterConfig, connect
 from daskrado.errors import DataError
@@ -155,6 +157,20 @@ def test_a_task_reads_no_more_than_its_share() -> None:
     assert shape([1] * 512, 2) == [8] * 64
     assert shape([12] * 800 + [13] * 8, 1) == [1] * 808
     assert shape([500, 1], 4) == [1, 1]
+
+
+@given(st.lists(st.integers(0, 120), min_size=1, max_size=6), st.integers(1, 30))
+def test_all_partitions_are_dealt_where_there_is_room(rooms: list[int], count: int) -> None:
+    """Partitions of 10 bytes: each is dealt once, in order; none is left over unless every room is full."""
+    part = dataclasses.make_dataclass("part", ["rows", "number"])
+    parts = [part(10, number) for number in range(count)]
+    slots = [(str(number), room) for number, room in enumerate(rooms)]
+    dealt = list(dealing.deal(parts, slots, 1))
+    assert [p.number for *_, run in dealt for p in run] == list(range(min(count, sum(room // 10 for room in rooms))))
+    assert all(10 * len(run) == used <= rooms[int(home)] for home, used, _, _, run in dealt)
+    assert all((place, first) == (run[0].number, 10 * run[0].number) for *_, place, first, run in dealt)
+    if min(rooms) >= 10 * count:
+        assert max(len(run) for *_, run in dealt) == -(-count // len(rooms))
 
 
 @pytest.mark.cluster
