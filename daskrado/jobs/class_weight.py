@@ -138,6 +138,6 @@ def weights(job: LearnJob, run: Run, part: Part | None) -> tuple[int, int] | Non
     return job.class_weight.pair(positive / (positive + negative))
 
 
-def told(pair: tuple[int, int] | None) -> dict[str, Any]:
+def as_details(pair: tuple[int, int] | None) -> dict[str, Any]:
     """For a model's details."""
     return {} if pair is None else {"class_weight": [one / _WHOLE for one in pair]}

@@ -232,7 +232,7 @@ class DiscoverJob(PrivateJob):
                 counts[name, None] += 0
             # In an order of their own, so that the same noise falls on them in any partitioning.
             pairs = sorted(counts, key=lambda pair: (self.unknown.index(pair[0]), pair[1] is not None, pair[1]))
-            noisy, told = law.told(np.array([counts[pair] for pair in pairs], dtype=np.int64))
+            noisy, told = law.above_threshold(np.array([counts[pair] for pair in pairs], dtype=np.int64))
             kept = [
                 (*pair, count)
                 for pair, count, ok in zip(pairs, noisy.tolist(), told, strict=True)

@@ -141,7 +141,7 @@ class EvaluateJob(EvaluationKeys, PrivateJob):
             files={"evaluation.json": save, **({} if fitted is None else {"model.json": fitted.save})},
             notes=()
             if fitted is None
-            else (f"model.json: the same weights with fitted probabilities; {said(both)}",),
+            else (f"model.json: the same weights with fitted probabilities; {in_few_words(both)}",),
         )
 
     def _where(self) -> str:
@@ -174,7 +174,7 @@ class EvaluateJob(EvaluationKeys, PrivateJob):
         )
 
 
-def said(statement: PrivacyStatement | None) -> str:
+def in_few_words(statement: PrivacyStatement | None) -> str:
     """A guarantee in a few words."""
     if statement is None or not statement.private:
         return "not private"

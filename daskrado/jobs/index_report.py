@@ -26,7 +26,7 @@ def row(one: Published, top: Path) -> tuple[str, ...]:
     result = ", ".join(f"{name} {figures[name]}" for name in ("error", "area under the ROC curve") if name in figures)
     kind = str(one.content.get("kind", ""))
     kind += f" ({learner['kind']})" if isinstance(learner, dict) and "kind" in learner else ""
-    return (name_of(one, top), kind, str(one.content.get("dataset", "")), one.said, one.guess, share, result)
+    return (name_of(one, top), kind, str(one.content.get("dataset", "")), one.guarantee, one.guess, share, result)
 
 
 def name_of(one: Published, top: Path) -> str:

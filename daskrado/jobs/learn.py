@@ -336,7 +336,7 @@ class LearnJob(PrivateJob):
         if not isinstance(learned, Learned):
             with run.clock("learn"):
                 learned = cast(ReleaseLearner, self.learner).fit_columns(learned, self.domain)
-        details, bars = learned.details | weighting.told(weights), None if weights else learned.bars
+        details, bars = learned.details | weighting.as_details(weights), None if weights else learned.bars
         model = LinearModel(self.domain, learned.weights, statement, self.learner.name, details, bars)
         return held.measured(self, run, model, learn_outcome(self, model, released))
 

@@ -54,7 +54,7 @@ class Published:
             return None
 
     @property
-    def said(self) -> str:
+    def guarantee(self) -> str:
         """Its guarantee in a few words."""
         statement = self.statement
         if statement is None:

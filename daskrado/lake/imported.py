@@ -10,11 +10,11 @@ from typing import Any
 from daskrado.errors import UsageError
 from daskrado.table.yaml_file import OPEN, read_yaml
 
-Facts = dict[str, dict[str, Any]]
+ColumnFacts = dict[str, dict[str, Any]]
 _FORMS = "a domain (columns), a JSON Schema (properties) or a Frictionless schema or package (fields, resources)"
 
 
-def imported(path: str | Path) -> Facts:
+def imported(path: str | Path) -> ColumnFacts:
     """Bounds, categories and null policies by column, as far as a file declares them."""
     content = _read(Path(path))
     if isinstance(content, Mapping):

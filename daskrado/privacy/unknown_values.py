@@ -86,7 +86,7 @@ class UnknownValues:
         """What one use costs."""
         return GaussianEvent(self.mu, self.delta)
 
-    def told(self, counts: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    def above_threshold(self, counts: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """Noisy counts in rows, and which of them may be told: the others must be forgotten at once."""
         noisy = discrete_gaussian(counts << FINE, self.scale)
         return np.ldexp(noisy.astype(np.float64), -FINE), noisy > self.threshold

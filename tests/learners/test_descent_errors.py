@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from known_clinic import Clinic
 
-from daskrado.learners.on_passes.descent_errors import Trace, descent_bars, likely, told_weights
+from daskrado.learners.on_passes.descent_errors import Trace, descent_bars, likely, published_weights
 from daskrado.learners.on_passes.preconditioner import Preconditioner
 from daskrado.learners.on_passes.schedule import STEPS, Schedule, noises, schedule
 from daskrado.losses.margin import Huber, HuberLogistic, Logistic
@@ -98,7 +98,7 @@ def test_an_empty_category_never_changes_a_prediction() -> None:
     facts, plan = public(clinic, 50_000, 1.0)
     for _ in range(20):
         trace, total = descended(clinic, facts, plan, random)
-        told = told_weights(clinic.domain, trace, total)
+        told = published_weights(clinic.domain, trace, total)
         assert clinic.x @ told == pytest.approx(clinic.x @ total, abs=1e-9)
         assert told[OTHER] == 0
         share = np.diag(trace.second)[1:4] / np.diag(trace.second)[1:4].sum()
@@ -110,7 +110,7 @@ def test_a_category_that_noise_may_hide_keeps_its_weight() -> None:
     clinic, random = Clinic(1.0, -1.0), np.random.default_rng(15)
     facts, plan = public(clinic, 20_000, 0.03)
     trace, total = descended(clinic, facts, plan, random)
-    told = told_weights(clinic.domain, replace(trace, gathered=np.zeros(len(total))), total)
+    told = published_weights(clinic.domain, replace(trace, gathered=np.zeros(len(total))), total)
     assert clinic.x @ told == pytest.approx(clinic.x @ total, abs=1e-9)
 
 

@@ -100,7 +100,7 @@ def test_noise_and_threshold_are_in_rows() -> None:
     law = UnknownValues(4, 3, RO, mu=0.5, delta=1e-6)
     assert law.std == pytest.approx(3 * math.sqrt(8) / 0.5)
     assert 1 <= law.threshold - (3 + law.std * norm.isf(1e-6 / 12)) * ROW <= 2.001  # one step more, rounded up
-    noisy, told = law.told(np.full(20_000, 5, dtype=np.int64))
+    noisy, told = law.above_threshold(np.full(20_000, 5, dtype=np.int64))
     assert noisy.std() == pytest.approx(law.std, rel=0.03)
     assert noisy.mean() == pytest.approx(5, abs=0.5)
     assert np.array_equal(told, noisy * ROW > law.threshold)

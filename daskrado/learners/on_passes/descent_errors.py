@@ -16,7 +16,7 @@ from scipy.special import ndtri
 
 from daskrado.learners.cell_margins import CellMargins, Matrix, Vector
 from daskrado.learners.on_passes.schedule import Schedule
-from daskrado.learners.on_release.identified import Identified, Mask, stands_out, told
+from daskrado.learners.on_release.identified import Identified, Mask, against_means, stands_out
 from daskrado.learners.on_release.moment_errors import ABOUT, NoisyMoments, row_count, share_spread
 from daskrado.losses.margin import Loss
 from daskrado.models.error_bars import LEVEL, ErrorBars
@@ -87,7 +87,7 @@ HIDDEN = 0.01
 _DEVIATIONS = 5.0  # from which on a square stands out, about
 
 
-def told_weights(domain: Domain, trace: Trace, weights: Vector) -> Vector:
+def published_weights(domain: Domain, trace: Trace, weights: Vector) -> Vector:
     """Weights with unseen categories at the mean of their column, one-hot columns against their mean.
 
     Numbers stay as they are, and an unseen bin is what its neighbours made it. So does a column of which noise may
@@ -98,7 +98,7 @@ def told_weights(domain: Domain, trace: Trace, weights: Vector) -> Vector:
         hides = _DEVIATIONS * trace.second_noise > HIDDEN * max(0.0, float(squares[where].sum()))
         kept[where] |= isinstance(column, NumericColumn) or hides
     kept[domain.width - bool(domain.intercept) :] = True
-    return told(domain, squares, kept, weights)
+    return against_means(domain, squares, kept, weights)
 
 
 def descent_bars(domain: Domain, trace: Trace) -> ErrorBars:

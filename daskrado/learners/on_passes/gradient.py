@@ -14,7 +14,7 @@ from pydantic import Field
 
 from daskrado.errors import UsageError
 from daskrado.lake.steps import begin_step
-from daskrado.learners.on_passes.descent_errors import Trace, descent_bars, told_weights
+from daskrado.learners.on_passes.descent_errors import Trace, descent_bars, published_weights
 from daskrado.learners.on_passes.iterative import (
     GOOD_NORM,
     Guarantee,
@@ -170,7 +170,7 @@ class PrivateGradient(LossLearner):
             if session.progress is not None:
                 session.progress(step, plan.count)
         trace = Trace.of(plan, facts, moments, point, late, averaged, gathered)
-        told = told_weights(domain, trace, total)
+        told = published_weights(domain, trace, total)
         return Learned(told / facts.norm_bound, self._details(plan), bars=descent_bars(domain, trace))
 
     def _second_moments(self, session: Session, facts: PublicFacts, plan: Schedule) -> NDArray[np.float64]:

@@ -54,11 +54,11 @@ class Identified:
         one, _, groups = _constant(domain, seen)
         ties = [np.where(_within(where, domain.width), seen, 0.0) - one for where in groups]
         basis = _across(np.array(ties).reshape(-1, domain.width), seen)
-        return cls(seen, basis, told(domain, diagonal, seen, np.eye(domain.width)), one)
+        return cls(seen, basis, against_means(domain, diagonal, seen, np.eye(domain.width)), one)
 
 
-def told(domain: Domain, diagonal: Vector, seen: Mask, weights: Matrix) -> Matrix:
-    """Weights as they are told, one vector or one in each column: no more is held than they are.
+def against_means(domain: Domain, diagonal: Vector, seen: Mask, weights: Matrix) -> Matrix:
+    """Weights as they are published, one vector or one in each column: no more is held than they are.
 
     One-hot columns are against their mean, which the constant feature takes over; what was not seen is 0 there.
     """
