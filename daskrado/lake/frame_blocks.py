@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskrado.errors import UsageError
+from daskrado.lake.frame_columns import free_column, id_type, pandas_field, whole_numbers
 from daskrado.table.arrow_arrays import as_table, plain
 
 
@@ -33,13 +34,16 @@ def _names(frame: Any) -> list[str]:
 
 def _values(frame: Any, column: str) -> set[str]:
     table = as_table(frame)
-    held = pa.chunked_array([pa.Array.from_pandas(frame[column])]) if table is None else table.column(column)
-    return {text for text in pc.unique(block_texts(held, column)).to_pylist() if text}
+    if table is None:
+        held = free_column(frame[column])  # public: so fractions may be refused, and a gap among whole numbers not
+        fractions = whole_numbers(held).null_count > held.null_count
+        table = pa.table([held], schema=pa.schema([pandas_field(column, held, number=fractions)]))
+    return {text for text in pc.unique(block_texts(table, column)).to_pylist() if text}
 
 
 def in_blocks(table: pa.Table, column: str, values: Sequence[str]) -> pa.Table:
     """The rows of some blocks."""
-    return table.filter(pc.is_in(block_texts(table.column(column), column), value_set=pa.array(values, pa.string())))
+    return table.filter(pc.is_in(block_texts(table, column), value_set=pa.array(values, pa.string())))
 
 
 def name_problem(kind: pa.DataType) -> str | None:
@@ -51,9 +55,9 @@ def name_problem(kind: pa.DataType) -> str | None:
     return None if pa.types.is_date(kind) else f"is {kind}; it must hold texts, whole numbers, truths or dates"
 
 
-def block_texts(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+def block_texts(table: pa.Table, name: str) -> pa.ChunkedArray:
     """A column's values as folders would be named: dates as 2026-11-17, truths as true and false."""
-    if (problem := name_problem(column.type)) is not None:
+    if (problem := name_problem(id_type(table.schema.field(name)))) is not None:
         raise UsageError(f"blocks.column {name!r} {problem}")
-    data = plain(column)
+    data = whole_numbers(plain(table.column(name)))
     return (data.cast(pa.date32()) if pa.types.is_date(data.type) else data).cast(pa.string())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,9 +15,10 @@ from daskrado.errors import DataError, UsageError
 from daskrado.lake.block_facts import Reading
 from daskrado.lake.blocks import PartOfLake
 from daskrado.lake.frame_blocks import in_blocks
+from daskrado.lake.frame_columns import found_array, free_column, pandas_field, texts
 from daskrado.lake.scan import Lake
 from daskrado.table.arrow_arrays import as_table, plain
-from daskrado.table.domain import BooleanColumn, Domain
+from daskrado.table.domain import BooleanColumn, DateColumn, Domain, NumericColumn
 from daskrado.table.encoding import may_be_null, needed_columns, type_problem
 
 if TYPE_CHECKING:
@@ -121,35 +123,33 @@ def _chosen(part: PartOfLake | None, table: pa.Table) -> pa.Table:
 def to_arrow(frame: pd.DataFrame, need: Sequence[str], domain: Domain | None = None) -> pa.Table:
     """A pandas frame as an Arrow table; as everywhere in pandas, NaN stands for a missing value.
 
-    A column that is not needed and has no one type is left out; a needed one is refused, or read as the ``domain``
-    declares it: pandas finds types in values, and one odd value must not change, or refuse, all others. Arrow's own
-    words are never passed on: they may quote a cell.
+    pandas finds types in values, and one odd value must not change, or refuse, all others: a needed column of no one
+    type is read as the ``domain`` declares it, or refused without one. Arrow's own words are never passed on: they
+    may quote a cell.
     """
-    arrays = {}
+    arrays: dict[str, pa.Array] = {}
     for name in map(str, frame.columns):
-        column = frame[name] if name in frame.columns else None
-        if domain is not None and column is not None and column.dtype.kind == "f":
-            if name == domain.id:
+        if name in frame.columns:
+            column = frame[name]
+            if domain is not None and name == domain.id and column.dtype.kind == "f":
                 column = _declared(domain, name, column)  # whole numbers, but for a null among them
-            elif name not in need and column.isna().any():
-                column = _whole(column)
-        try:
-            arrays[name] = pa.Array.from_pandas(column)
-        except (pa.ArrowException, OverflowError, KeyError, TypeError):
-            if name in need and domain is None:
-                raise DataError(f"DataFrame: column {name!r} holds values of several types") from None
-            if name in need and domain is not None:
-                arrays[name] = pa.Array.from_pandas(_declared(domain, name, column))
-    return pa.table(arrays)
+            arrays[name] = _needed(domain, name, column) if name in need else free_column(column)
+    declared = {} if domain is None else domain.columns
+    fields = [
+        pandas_field(name, own, number=isinstance(declared.get(name), NumericColumn)) for name, own in arrays.items()
+    ]
+    return pa.table([*arrays.values()], schema=pa.schema(fields))
 
 
-def _whole(column: pd.Series) -> pd.Series:
-    """Ids of units beside the Domain's columns: one null among whole numbers makes them floats in pandas.
-
-    Whether there is such a null must not show: they are whole numbers again, and what is none is a null.
-    """
-    known = column.where(column.abs().lt(2.0**63) & column.mod(1).eq(0))
-    return known.astype("Int64")
+def _needed(domain: Domain | None, name: str, column: Any) -> pa.Array:
+    """A column that is read; where values gave it its type, and that is not the declared one, as it is declared."""
+    found = found_array(column)
+    if domain is None:
+        if found is None:
+            raise DataError(f"DataFrame: column {name!r} holds values of several types")
+        return found
+    odd = found is None or (column.dtype == object and type_problem(domain, name, found.type) is not None)
+    return pa.Array.from_pandas(_declared(domain, name, column)) if odd else found
 
 
 def _declared(domain: Domain, name: str, column: Any) -> Any:
@@ -163,10 +163,14 @@ def _declared(domain: Domain, name: str, column: Any) -> Any:
         example = values[0] if values else isinstance(spec, BooleanColumn) or 0.0
     if name == domain.id:
         numbers = pd.to_numeric(column, errors="coerce")
-        whole = numbers.notna().sum() == column.notna().sum() and bool((numbers.dropna() % 1 == 0).all())
-        return numbers.astype("Int64") if whole else column.map(str, na_action="ignore")
+        known = numbers.dropna()
+        whole = len(known) == column.notna().sum() and bool(((known % 1 == 0) & (known.abs() < 2.0**63)).all())
+        return numbers.astype("Int64") if whole else texts(column)
+    if isinstance(domain.columns.get(name), DateColumn):
+        dates = column.map(lambda value: value if isinstance(value, datetime.date) else None)
+        return pd.to_datetime(dates, errors="coerce")
     if isinstance(example, str):
-        return column.map(str, na_action="ignore")
+        return texts(column)
     if isinstance(example, bool):
         return column.map(lambda value: value if isinstance(value, bool) else None).astype("boolean")
     return pd.to_numeric(column, errors="coerce")

@@ -14,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from daskrado.errors import DataError
+from daskrado.lake.frame_columns import id_type
 from daskrado.lake.scan import Lake
 from daskrado.lake.unit_ids import type_problem, unit_hashes
 
@@ -48,5 +49,5 @@ def check_column(lake: Lake, column: str) -> None:
         where = f"{path}: holdout by {column!r}".removeprefix(": ")
         if column not in schema.names:
             raise DataError(f"{where}: the lake has no such column; it has {', '.join(schema.names[:20])}")
-        if (problem := type_problem(schema.field(column).type)) is not None:
+        if (problem := type_problem(id_type(schema.field(column)))) is not None:
             raise DataError(f"{where}: it {problem.replace('a unit is', 'ids are')}")

@@ -60,7 +60,7 @@ class Counting:
     def _named(self, table: pa.Table) -> pa.ChunkedArray:
         """Whose each row is."""
         own = table.column(self.column)
-        return own if self.within is None else paired(own, block_texts(table.column(self.within), self.within))
+        return own if self.within is None else paired(own, block_texts(table, self.within))
 
     def records(self, tables: Iterable[pa.Table], first: int) -> Records:
         """What tables, whose first row is the lake's row ``first``, say about units: never more records than rows.

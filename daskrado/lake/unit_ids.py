@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from daskrado.errors import DataError
+from daskrado.lake.frame_columns import whole_numbers
 from daskrado.table.arrow_arrays import plain
 
 _WHOLE = re.compile(rb"([+-]?[0-9]{1,40})(?:\.0*)?")
@@ -70,7 +71,7 @@ def unit_codes(column: pa.ChunkedArray) -> tuple[pa.Array, NDArray[Any]]:
 
     A function of the rows alone: whoever reads them again gets the same places.
     """
-    data = plain(column)
+    data = whole_numbers(plain(column))
     if (problem := type_problem(data.type)) is not None:
         raise DataError(f"the unit column {problem}")
     if pa.types.is_null(data.type):

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from daskrado.errors import DataError, UsageError
 from daskrado.lake.frame_blocks import name_problem
+from daskrado.lake.frame_columns import id_type
 from daskrado.lake.scan import Lake
 from daskrado.lake.unit_counts import Counting, PlacedWeights, Weights, count_here
 from daskrado.lake.unit_edges import Edges, Spans, count_edges
@@ -117,7 +118,7 @@ def check_units(lake: Lake, protect: Protect, record: str | None) -> None:
             where = f"{path}: protect.unit.{key} {column!r}".removeprefix(": ")
             if column not in schema.names:
                 raise DataError(f"{where}: the lake has no such column; it has {', '.join(schema.names[:20])}")
-            if (problem := problem_of(schema.field(column).type)) is not None:
+            if (problem := problem_of(id_type(schema.field(column)))) is not None:
                 raise DataError(f"{where} {problem}")
 
 

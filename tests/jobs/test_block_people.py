@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import daskrado
@@ -193,10 +195,25 @@ def test_units_that_cannot_be_are_refused_in_one_line(
     assert Ledger.open(own_ledger).entries() == []
 
 
-def test_a_within_column_of_numbers_with_fractions_is_refused(own_ledger: Path) -> None:
-    frame = rows((1, 0.5, 4))
-    with pytest.raises(DataError, match=r"protect\.unit\.within 'day' is double; it must hold texts"):
-        daskrado.run(keys(frame, blocks=None), write=False)
+def test_a_within_column_of_numbers_with_fractions_is_refused_where_a_schema_says_so(
+    tmp_path: Path, own_ledger: Path
+) -> None:
+    """Types of files, and of every frame but pandas', do not depend on values: whole floats are refused with them."""
+    for value in (0.5, 1.0):
+        table = pa.Table.from_pandas(rows((1, value, 4)))
+        pq.write_table(table, tmp_path / "part.parquet")
+        for lake in (table, str(tmp_path)):
+            with pytest.raises(DataError, match=r"protect\.unit\.within 'day' is double; it must hold texts"):
+                daskrado.run(keys(lake, blocks=None), write=False)
+
+
+def test_days_of_a_pandas_frame_are_refused_by_their_dtype_alone() -> None:
+    """A null makes floats of whole days: floats are days where they are whole, whatever else the column holds."""
+    whole, gap, fraction = [7, 7, 8], [7, 7, 8, None], [7.0, 7.0, 8.0, 8.5]
+    for days in (whole, gap, fraction):
+        frame = pd.DataFrame({"p": 1, "day": days, "a": 0.5, "y": 1})
+        assert weights(frame, DAY) == pytest.approx([1 / 2, 1 / 2, 1, 0][: len(days)], abs=2**-14)
+    assert weights(pd.DataFrame({"p": 1, "day": [0.5, 1.5], "a": 0.5, "y": 1}), DAY).tolist() == [0, 0]
 
 
 def test_pairs_are_counted_alike_here_and_on_workers(lake: str, two_workers: Any) -> None:

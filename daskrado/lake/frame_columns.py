@@ -1,0 +1,69 @@
+"""Columns of a pandas frame that may name people, days or hold-outs: accepted or refused by their dtype alone.
+
+pandas finds the type of a column in its values: one null makes floats of whole numbers, one odd value makes objects
+of anything. A refusal by the type that was found would tell of one row: a dtype that values can lead to is accepted
+whatever they are: of floats those that are whole are ids, and the others count as nothing; objects are known by their
+texts. A column that the Domain declares to hold numbers names nobody, whatever its dtype. Types of files, and of
+Polars, Arrow and DuckDB, do not depend on values: those are refused by their schema.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_FOUND = b"daskrado: found in values"
+
+
+def found_array(column: Any) -> pa.Array | None:
+    """A pandas column as Arrow takes it, or None where its values have no one type."""
+    try:
+        return pa.Array.from_pandas(column)
+    except (pa.ArrowException, OverflowError, KeyError, TypeError, UnicodeEncodeError):
+        return None
+
+
+def free_column(column: Any) -> pa.Array:
+    """A pandas column that the Domain does not declare; objects of a type that names nobody as their texts."""
+    found = found_array(column)
+    if found is not None and (column.dtype != object or _names(found.type)):
+        return found
+    return pa.Array.from_pandas(texts(column))
+
+
+def texts(column: Any) -> Any:
+    """The values of a pandas column as they read, 7.0 as 7; what is no Unicode is replaced."""
+
+    def text(value: Any) -> str:
+        whole = isinstance(value, float) and value.is_integer()
+        return str(int(value) if whole else value).encode("utf-8", "replace").decode()
+
+    return column.astype(object).map(text, na_action="ignore")
+
+
+def _names(kind: pa.DataType) -> bool:
+    return any(is_kind(kind) for is_kind in (pa.types.is_string, pa.types.is_integer, pa.types.is_boolean))
+
+
+def pandas_field(name: str, array: pa.Array, *, number: bool = False) -> pa.Field:
+    """The schema's entry for a column of a pandas frame; ``number`` where the Domain declares one, which is no id."""
+    kind = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
+    found = number or pa.types.is_floating(kind)
+    return pa.field(name, array.type, metadata={_FOUND: b"a number" if number else b"an id"} if found else None)
+
+
+def id_type(field: pa.Field) -> pa.DataType:
+    """The type that a column has where it names something; found by no value, if pandas gave it one by values."""
+    found = (field.metadata or {}).get(_FOUND)
+    return field.type if found is None else pa.float64() if found == b"a number" else pa.int64()
+
+
+def whole_numbers(column: Any) -> Any:
+    """Floats as whole numbers, null where they are none; other columns as they are."""
+    if not pa.types.is_floating(column.type):
+        return column
+    data = column.cast(pa.float64())
+    whole = pc.and_(pc.equal(pc.floor(data), data), pc.less(pc.abs(data), 2.0**63))
+    return pc.if_else(whole, data, pa.scalar(None, pa.float64())).cast(pa.int64(), safe=False)
