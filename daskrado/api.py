@@ -93,10 +93,11 @@ def fit(
     ``lake`` is an address, a list of files, a pandas DataFrame or a Dask DataFrame; ``dataset`` is the name by which
     the ledger knows it. ``output`` writes model.json, manifest.json and report.html there. ``first_limit`` is the
     (epsilon, delta) limit to set if the data set's owner has set none. ``rows`` is a public guess at the number
-    of rows, for learners that read the lake several times under add_remove. ``unit`` protects all rows of a person,
-    as ``{"column": "patient", "name": "one patient"}``; a text is a name only, and protects rows.
-    ``blocks`` reads some blocks of the lake only, each of which pays from its own budget: ``{"column": "day", "last":
-    30}``. ``private=False`` gives a baseline whose every artefact says that it is not private.
+    of rows, for learners that read the lake several times under add_remove, which count in private without it.
+    ``unit`` protects all rows of a person, as ``{"column": "patient", "name": "one patient"}``; a text is a name
+    only, and protects rows. ``blocks`` reads some blocks of the lake only, each of which pays from its own budget:
+    ``{"column": "day", "last": 30}``. ``private=False`` gives a baseline whose every artefact says that it is not
+    private.
 
     ``workers`` is a number of local worker processes, 0 for none; by default a lake below 64 MiB is read in this
     process and a larger one by a worker for each core. Workers do not run the calling script anew: it needs no

@@ -22,6 +22,12 @@ LABEL = {"relation": "label_flip", "unit": "one label"}
 KINDS: dict[str, dict[str, Any]] = {
     "learn": {"protect": PATIENT, "budget": BOTH},
     "gradient": {"kind": "learn", "protect": PATIENT, "budget": BOTH, "learner": {"kind": "gradient", "steps": 4}},
+    "counted gradient": {
+        "kind": "learn",
+        "protect": {"relation": "add_remove", "unit": "one patient"},
+        "budget": {"epsilon": 8.0, "delta": 1e-6},
+        "learner": {"kind": "gradient", "steps": 4},
+    },
     "objective": {"kind": "learn", "protect": PATIENT, "budget": BOTH, "learner": {"kind": "objective_perturbation"}},
     "output": {"kind": "learn", "protect": PATIENT, "budget": BOTH, "learner": {"kind": "output_perturbation"}},
     "tuning": {

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from daskrado.jobs.base import Charge, Run, calibrated
 from daskrado.lake.holdout import Part
 from daskrado.privacy.mechanisms import OneShot
-from daskrado.privacy.protect import Budget, Private
+from daskrado.privacy.protect import Private
 from daskrado.privacy.relations import Relation
 from daskrado.statistics.base import Statistic
 from daskrado.statistics.bounded import WEIGHT_BITS, bounded
@@ -91,8 +91,7 @@ def learning(job: LearnJob) -> Private:
     asked = job.asked
     if job.class_weight is None or not job.class_weight.counted:
         return asked
-    left = {name: value * (1 - SHARE) for name, value in asked.budget.model_dump().items()}
-    return replace(asked, budget=Budget(**left))
+    return replace(asked, budget=asked.budget.shared(SHARE)[1])
 
 
 def counted(job: LearnJob, statistic: Statistic) -> Statistic:
@@ -104,8 +103,11 @@ def counted(job: LearnJob, statistic: Statistic) -> Statistic:
 
 def _counting(job: LearnJob) -> OneShot:
     """The mechanism for the number of rows of each class."""
-    share = {name: value * SHARE for name, value in job.asked.budget.model_dump().items()}
-    return calibrated(replace(job.asked, budget=Budget(**share)), *_counts(job))
+    return calibrated(_price(job), *_counts(job))
+
+
+def _price(job: LearnJob) -> Private:
+    return replace(job.asked, budget=job.asked.budget.shared(SHARE)[0])
 
 
 def _counts(job: LearnJob) -> tuple[ScoreCells, Lattice]:
@@ -117,9 +119,7 @@ def charges(job: LearnJob) -> tuple[Charge, ...]:
     """What the count of the classes costs, where there is one."""
     if job.class_weight is None or not job.class_weight.counted:
         return ()
-    chosen = _counting(job)
-    private = replace(job.asked, budget=Budget(**{k: v * SHARE for k, v in job.asked.budget.model_dump().items()}))
-    return (Charge.of_mechanism(ROLE, chosen, private, job.assumptions),)
+    return (Charge.of_mechanism(ROLE, _counting(job), _price(job), job.assumptions),)
 
 
 def weights(job: LearnJob, run: Run, part: Part | None) -> tuple[int, int] | None:

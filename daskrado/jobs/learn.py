@@ -13,6 +13,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from daskrado.errors import UsageError, about_the_key
 from daskrado.jobs import class_weight as weighting
 from daskrado.jobs import holdout as held
+from daskrado.jobs import row_count
 from daskrado.jobs.base import Address, Charge, Line, Outcome, PrivateJob, Run, calibrated
 from daskrado.jobs.learn_outcome import learn_outcome
 from daskrado.jobs.measure import ROLE as EVALUATION
@@ -26,6 +27,7 @@ from daskrado.ledger.account import Account
 from daskrado.models.linear import LinearModel
 from daskrado.privacy.mechanisms import OneShot, default_mechanism, mechanism_kind
 from daskrado.privacy.perturbation import PublicFacts
+from daskrado.privacy.protect import Private
 from daskrado.privacy.relations import Relation
 from daskrado.privacy.release import Release, release_without_privacy
 from daskrado.registry import one_of
@@ -58,7 +60,10 @@ class LearnJob(PrivateJob):
     learner: AnyLearner = Field(default="moments", validate_default=True)
     statistic: AnyStatistic | None = None
     rows: int | None = Field(
-        default=None, ge=1, le=10**15, description="public number of rows; a guess under add_remove"
+        default=None,
+        ge=1,
+        le=10**15,
+        description="public number of rows; under add_remove a guess, or a private count",
     )
     holdout: float | None = Field(default=None, ge=0.01, le=0.9, description="share of the ids to evaluate on")
     evaluate: held.Evaluating | None = None
@@ -105,7 +110,7 @@ class LearnJob(PrivateJob):
         seeded = getattr(self.chosen_statistic, "seed", None) is not None
         if self.private and getattr(self.chosen_statistic, "bucket_zero", False):
             raise ValueError("bucket_zero is for baselines (private: false): it doubles the sensitivity")
-        if self.private and seeded and self._counts_rows and self.domain.id is None:
+        if self.private and seeded and self.counts_rows and self.domain.id is None:
             raise ValueError(
                 "public signatures by position shift when a row is added or removed: give the domain an id column, "
                 "drop statistic.seed, or protect under replace_one"
@@ -122,19 +127,13 @@ class LearnJob(PrivateJob):
                 "several times do not"
             )
         units = self.protect is not None and self.protect.column is not None
-        if self.private and learner.seeded and self._counts_rows and self.domain.id is None and not units:
+        if self.private and learner.seeded and self.counts_rows and self.domain.id is None and not units:
             raise ValueError(
                 f"{learner.name} deals rows out by position, which shifts when a row is added or removed: give the "
                 "domain an id column, or protect under replace_one"
             )
         if units and self.asked.protect.relation is Relation.REPLACE_ONE:
             raise ValueError(f"{learner.name} bounds units under add_remove, which also covers their replacement")
-        if self._counts_rows and self.guessed_rows is None:
-            raise ValueError(
-                f"learner {learner.name} under {self.asked.protect.relation} needs rows: a public guess at "
-                f"{'the number of units' if units else 'their number'}, which is secret (only accuracy depends on "
-                "it); a domain that daskrado describe filled has one"
-            )
 
     def _check_noise(self) -> None:
         if self.budget is None or isinstance(self.learner, IterativeLearner):
@@ -152,10 +151,10 @@ class LearnJob(PrivateJob):
     def guessed_rows(self) -> int | None:
         """The public number of rows, or a guess at a secret one: as given, else as it was described."""
         found = self.domain.described
-        return self.rows if self.rows is not None or found is None or not self._counts_rows else found.rows
+        return self.rows if self.rows is not None or found is None or not self.counts_rows else found.rows
 
     @property
-    def _counts_rows(self) -> bool:
+    def counts_rows(self) -> bool:
         """Whether the number of rows is secret."""
         return self.protect is not None and not self.protect.rows_public
 
@@ -184,12 +183,28 @@ class LearnJob(PrivateJob):
     @cached_property
     def facts(self) -> PublicFacts:
         """What a learner that reads the lake several times may know before it reads a row."""
+        if row_count.counted(self):
+            return self.facts_of(row_count.STAND_IN, self.split.training)
         rows = self.guessed_rows or open_lake(self.source, self.domain, strict=not self.protects).rows
         rows = max(1, round(rows * (1 - (self.holdout or 0.0))))
-        width, bound = self.domain.width, self.domain.norm_bound
         if not self.private:
-            return PublicFacts(rows, width, bound, Relation.REPLACE_ONE, 1.0)
-        protect, budget = self.asked.protect, weighting.learning(self).budget
+            return PublicFacts(rows, self.domain.width, self.domain.norm_bound, Relation.REPLACE_ONE, 1.0)
+        return self.facts_of(rows, weighting.learning(self))
+
+    @cached_property
+    def split(self) -> row_count.Split:
+        """The budget's parts for the count of rows and for training, where rows are counted."""
+        return row_count.split(self)
+
+    @property
+    def trainer(self) -> IterativeLearner:
+        """The learner on passes, with those choices made that must not depend on a count."""
+        return self.split.learner if row_count.counted(self) else cast(IterativeLearner, self.learner)
+
+    def facts_of(self, rows: int, private: Private) -> PublicFacts:
+        """What a learner may know if it trains on so many rows with such a budget."""
+        width, bound = self.domain.width, self.domain.norm_bound
+        protect, budget = private.protect, private.budget
         asked = (protect.relation, budget.epsilon, budget.delta, protect.rows_per_unit)
         units = protect.how == "spread", protect.column is not None
         return PublicFacts(rows, width, bound, *asked, self.lattice.bits, *units, self.class_weight is not None)
@@ -209,15 +224,18 @@ class LearnJob(PrivateJob):
     def charges(self) -> tuple[Charge, ...]:
         if not self.private:
             return ()
-        return held.all_charges(self, (*weighting.charges(self), *self._training_charges()))
+        return held.all_charges(self, (*weighting.charges(self), *row_count.charges(self), *self._training_charges()))
 
     def _training_charges(self) -> tuple[Charge, ...]:
         chosen = self.calibrated()
         if chosen is not None:
             return (Charge.of_mechanism(ROLE, chosen, weighting.learning(self), self.assumptions),)
-        found = worthwhile_guarantee(cast(IterativeLearner, self.learner), self.facts)
+        if row_count.counted(self):
+            found, private = self.split.guarantee, self.split.training
+        else:
+            found = worthwhile_guarantee(cast(IterativeLearner, self.learner), self.facts)
+            private = weighting.learning(self)
         assumed = (*self.assumptions, *found.assumptions)
-        private = weighting.learning(self)
         return (Charge.of(ROLE, found.event, private, found.mechanism, found.theorem, assumed),)
 
     def plan(self) -> Iterator[Line]:
@@ -245,18 +263,19 @@ class LearnJob(PrivateJob):
         """What a learner that reads the lake several times will do, and the excess risk to expect of its noise."""
         if not isinstance(self.learner, IterativeLearner):
             return
+        yield from row_count.plan(self)
         yield from self.learner.forecast(self.facts)
         if self.private:
             excess = self.learner.excess(self.facts)
             yield "forecast", f"about {excess:.2g} more loss per row than without noise (a public rule)"
-            if self._counts_rows:
+            if self.counts_rows:
                 whom = "units" if self.asked.protect.column is not None else "rows"
                 yield "", f"were there other numbers of {whom}: {', '.join(map(self._excess_at, SECRET_SIZES))}"
 
     def _excess_at(self, rows: int) -> str:
         """The forecast for a number of rows that may be the secret one."""
         try:
-            found = cast(IterativeLearner, self.learner).excess(replace(self.facts, rows=rows))
+            found = self.trainer.excess(replace(self.facts, rows=rows))
         except UsageError:
             return f"too much noise at {rows:,}"
         return f"{found:.2g} at {rows:,}"
@@ -278,7 +297,7 @@ class LearnJob(PrivateJob):
             return self.chosen_statistic.needs_seeds
         # A replaced record may bring another id and move to another part of a grid; its position stays, if no folder
         # is named after what it holds.
-        return cast(IterativeLearner, self.learner).seeded and self._counts_rows and not self._by_unit
+        return cast(IterativeLearner, self.learner).seeded and self.counts_rows and not self._by_unit
 
     @property
     def _by_unit(self) -> bool:
@@ -330,7 +349,12 @@ class LearnJob(PrivateJob):
         part = held.part_of(self, TRAINING)
         weights = weighting.weights(self, run, part)
         how = {"part": part, "class_weights": weights}
-        released = self._learned(run, how) if self.chosen_statistic is None else self._released(run, how)
+        if self.chosen_statistic is not None:
+            return self._learnt(run, weights, self._released(run, how))
+        facts = row_count.facts(self, run, part)
+        return row_count.told(self, facts, self._learnt(run, weights, self._learned(run, facts, how)))
+
+    def _learnt(self, run: Run, weights: tuple[int, int] | None, released: Release | Learned) -> Outcome:
         statement = held.statement_of(self, [*run.charges.values()])
         learned = released
         if not isinstance(learned, Learned):
@@ -350,16 +374,17 @@ class LearnJob(PrivateJob):
 
         return release_without_privacy(gather()) if chosen is None else run.release(ROLE, chosen, gather)
 
-    def _learned(self, run: Run, how: Mapping[str, Any]) -> Learned:
+    def _learned(self, run: Run, facts: PublicFacts, how: Mapping[str, Any]) -> Learned:
         """In a private run the bar shows no gradient norm and the manifest no seconds: both depend on the rows."""
-        learner = cast(IterativeLearner, self.learner)
+        learner = self.trainer
         seeds = {"seeded": learner.seeded, "by_record": self.by_record, "by_unit": self._by_unit}
         with run.passes(self.lattice, **seeds, key=TUNING_KEY, **how) as passes:
             if not run.charges:
                 watch = getattr(run.progress, "note", None)
                 with run.clock("learn"):
                     free = Session(passes, lambda: None, progress=run.progress, watch=watch)
-                    return learner.learn(free, self.facts)
+                    return learner.learn(free, facts)
             grant = run.grants[ROLE]
             draws, spend = run.account.numbered(ROLE, grant), partial(run.account.spend, grant)
-            return learner.learn(Session(passes, spend, progress=run.progress, journal=draws), self.facts)
+            found = learner.learn(Session(passes, spend, progress=run.progress, journal=draws), facts)
+            return found if learner.name == self.learner.name else found.chosen_as(learner.name)

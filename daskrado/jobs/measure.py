@@ -18,7 +18,7 @@ from daskrado.lake.scan import Lake
 from daskrado.models.evaluation import Evaluation, equal_bins
 from daskrado.models.linear import LinearModel
 from daskrado.models.threshold import Rule
-from daskrado.privacy.accountant import Event, gaussian_epsilon, gaussian_mu
+from daskrado.privacy.accountant import Event, gaussian_epsilon, gaussian_mu, within
 from daskrado.privacy.events import MIN_EPSILON, each
 from daskrado.privacy.protect import Budget, Private
 from daskrado.privacy.relations import Relation
@@ -36,7 +36,7 @@ ROLE = "evaluation"
 STEPS = ("place score bins", "count in score bins")  # both under one grant
 PLACING = 0.2  # of the budget (of mu^2, or of a pure epsilon) that finds where scores lie
 BITS = 20
-_ROUNDED = 2.5e-6  # of epsilon: what two draws of discrete noise may cost above two of normal noise
+ROUNDED = 2.5e-6  # of epsilon: what two draws of discrete noise may cost above two of normal noise
 _BINS = {True: 20, False: 500}  # with and without noise: more bins would only add it
 _GRID = {True: 1 << 10, False: 1 << 14}
 Gather = Callable[[Statistic, Lattice], Summary]
@@ -80,14 +80,13 @@ def halves(budget: Budget, first: float) -> tuple[Budget, Budget]:
         Dong, Roth and Su (2022), corollary 3.3; basic composition.
     """
     shares = first, 1 - first
-    if budget.delta and budget.epsilon > 1000 * _ROUNDED:
-        mu = gaussian_mu(budget.epsilon - _ROUNDED, budget.delta)
+    if budget.delta and budget.epsilon > 1000 * ROUNDED:
+        mu = gaussian_mu(budget.epsilon - ROUNDED, budget.delta)
         parts = [gaussian_epsilon(mu * share**0.5, budget.delta) for share in shares]
         if min(parts) > MIN_EPSILON:
             one, two = (Budget(epsilon=float(part), delta=budget.delta) for part in parts)
             return one, two
-    one, two = (Budget(epsilon=budget.epsilon * share, delta=budget.delta * share) for share in shares)
-    return one, two
+    return budget.shared(first)
 
 
 @dataclass(frozen=True)
@@ -185,16 +184,23 @@ class Measurement:
         placing = self._placing(zero, [1.0] * self.models, [self._grid(1.0, 0.0)] * self.models)
         return placing, self._counting([Score.of(one, self.lattice, 1.0, edges) for one in zero])
 
+    @cached_property
     def _parts(self) -> tuple[Private, Private]:
+        """The budgets of placing and counting; plain shares where a noise too coarse for its grid costs more."""
         assert self.private is not None
-        one, two = halves(self.private.budget, PLACING)
-        return Private(self.private.protect, one), Private(self.private.protect, two)
+        budget = self.private.budget
+        for one, two in (halves(budget, PLACING), budget.shared(PLACING)):
+            parts = Private(self.private.protect, one), Private(self.private.protect, two)
+            pairs = zip(parts, self._shape(), strict=True)
+            if within([calibrated(*pair, self.lattice).event for pair in pairs], budget.epsilon, budget.delta):
+                break
+        return parts
 
     def charges(self) -> tuple[Charge, ...]:
         """One, for placing score bins and for counting in them."""
         if self.private is None:
             return ()
-        pairs = zip(self._parts(), self._shape(), strict=True)
+        pairs = zip(self._parts, self._shape(), strict=True)
         chosen = [calibrated(part, shape, self.lattice) for part, shape in pairs]
         assumed, room = (*self.assumptions, *chosen[0].assumptions), sum(16 * one.size for one in self._shape())
         events = [one.event for one in chosen]
@@ -205,7 +211,7 @@ class Measurement:
         by = "".join(f", by {name}" for name in self.columns)
         yield "counts", f"units by label in {self.bins} score bins that hold about equally many{by}"
         if self.private is not None:
-            chosen = calibrated(self._parts()[1], self._shape()[1], self.lattice)
+            chosen = calibrated(self._parts[1], self._shape()[1], self.lattice)
             yield "noise", f"standard deviation {chosen.noise_std()['cells']:.4g} rows on each count"
 
     def measure(self, run: Run, models: Sequence[LinearModel], gather: Gather) -> tuple[list[Evaluation], Release]:
@@ -239,7 +245,7 @@ class Measurement:
 
         if self.private is None:
             return release_without_privacy(gathered())
-        chosen = calibrated(self._parts()[step], statistic, self.lattice)
+        chosen = calibrated(self._parts[step], statistic, self.lattice)
         grant, statement = run.grants[ROLE], run.charges[ROLE].statement
         if chosen.event not in {event for event, _ in each(grant.event)}:
             raise ValueError(f"{chosen.event} is no part of what was granted: {grant.event}")

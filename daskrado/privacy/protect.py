@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import ROUND_DOWN, Decimal, localcontext
+from fractions import Fraction
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from daskrado.privacy.events import MAX_DELTA, MAX_EPSILON, MIN_DELTA, MIN_EPSILON
+from daskrado.privacy.events import MAX_DELTA, MAX_EPSILON, MIN_DELTA, MIN_EPSILON, exact
 from daskrado.privacy.relations import Relation
 from daskrado.table.domain import BooleanColumn, Domain
 from daskrado.table.yaml_file import Frozen, NestedMistakes
@@ -120,6 +122,24 @@ class Budget(Frozen):
         if 0 < delta < MIN_DELTA:
             raise ValueError(f"must be 0, or from {float(MIN_DELTA):g} to {float(MAX_DELTA):g}, got {delta}")
         return delta
+
+    def shared(self, share: float) -> tuple[Budget, Budget]:
+        """A share of it and the rest, whose decimals add up to no more than it is.
+
+        >>> first, rest = Budget(epsilon=0.1).shared(0.05)
+        >>> first.epsilon, rest.epsilon
+        (0.005, 0.095)
+        """
+        whole = self.model_dump()
+        first = {name: _down(exact(value) * exact(share)) for name, value in whole.items()}
+        rest = {name: _down(exact(value) - exact(first[name])) for name, value in whole.items()}
+        return Budget(**first), Budget(**rest)
+
+
+def _down(value: Fraction) -> float:
+    """Twelve digits, rounded down."""
+    with localcontext(prec=12, rounding=ROUND_DOWN):
+        return float(Decimal(value.numerator) / Decimal(value.denominator))
 
 
 @dataclass(frozen=True)

@@ -208,6 +208,15 @@ KINDS |= {
         },
         lambda found: found.model.weights.tolist(),
     ),
+    "rows counted first": (
+        {
+            "kind": "learn",
+            "learner": {"kind": "gradient", "steps": 3},
+            **protecting("add_remove"),
+            "budget": {"epsilon": 20.0, "delta": 1e-6},
+        },
+        lambda found: [found.facts["counted"], *found.model.weights.tolist()],
+    ),
     "local labels": (
         {
             "kind": "local",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -214,3 +215,11 @@ def test_mistakes_are_named(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError) as error:
         load_job(keys(rows(50), **changes))
     assert said in str(error.value)
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 0.07, 0.1, 0.2, 0.3, 0.45, 1.1, 2.2])
+def test_a_pure_budget_is_shared_out_to_the_last_digit(epsilon: float) -> None:
+    """In floats 0.05 and 0.95 of 0.1 add up to more than 0.1, which no statement may say."""
+    job = load_job(keys(rows(50), class_weight="balanced", budget={"epsilon": epsilon}))
+    assert compose([charge.event for charge in job.charges()], 0).epsilon <= Fraction(str(epsilon))
+    assert job.asked.budget.epsilon == epsilon

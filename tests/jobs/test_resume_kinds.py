@@ -26,8 +26,8 @@ from daskrado.table.domain import Domain
 Killed = Callable[[str], None]
 KILL = "lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)"
 NO_PLOTS = "from matplotlib.figure import Figure\nFigure.savefig = lambda self, to, **_: to.write('<svg></svg>')\n"
-# Two sets and a choice of a round; two grids and unknown values; training and evaluation.
-SPENT_BY = {"rados": 3, "discover": 3, "holdout": 2}
+# Two sets and a choice of a round; two grids and unknown values; training and evaluation; a count and training.
+SPENT_BY = {"rados": 3, "discover": 3, "holdout": 2, "counted gradient": 2}
 
 
 @pytest.fixture(autouse=True)
@@ -136,7 +136,7 @@ def test_killed_between_spending_and_keeping_no_noise_is_drawn_again(
     assert any("its release was lost" in line for line in ledger_lines(Ledger.open(own_ledger)))
 
 
-@pytest.mark.parametrize("kind", ["gradient", "objective", "tuning", "rados"])
+@pytest.mark.parametrize("kind", ["gradient", "counted gradient", "objective", "tuning", "rados"])
 def test_a_run_of_several_draws_goes_on_after_the_last_that_it_kept(
     kind: str, job: Callable[[str], Path], ward: tuple[Path, Path], killed: Killed, own_ledger: Path, tmp_path: Path
 ) -> None:

@@ -259,7 +259,11 @@ def test_more_budget_and_more_rows_never_forecast_more_excess(clinic: Clinic) ->
         ({"kind": "gradient"}, {"epsilon": 0.001, "delta": 1e-6}, "rows would do"),
         ({"kind": "output_perturbation"}, {"epsilon": 0.001}, "too small for 3,000 rows"),
         ({"kind": "output_perturbation", "loss": "hinge"}, {}, "loss"),
-        ({"kind": "auto"}, {"relation": "add_remove"}, "needs rows"),
+        (
+            {"kind": "auto"},
+            {"relation": "add_remove", "epsilon": 1e-5},
+            "rows is not given, so this is said for 100,000",
+        ),
         ({"kind": "tuning", "grid": [{"kind": "output_perturbation"}] * 12}, {"epsilon": 0.1}, "at most"),
         ({"kind": "tuning", "grid": [{"kind": "output_perturbation"}]}, {}, "at least 2"),
     ],

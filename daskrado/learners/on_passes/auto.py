@@ -41,6 +41,9 @@ class Auto(IterativeLearner):
         """The best of them."""
         return self.ranked(facts)[0][1]
 
+    def settled(self, facts: PublicFacts) -> IterativeLearner:
+        return self.chosen(facts).settled(facts)
+
     def guarantee(self, facts: PublicFacts) -> Guarantee:
         return self.chosen(facts).guarantee(facts)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -253,6 +253,10 @@ class ObjectivePerturbation(LossLearner):
             )
         options = [self._planned(kind, share, facts) for kind in kinds for share in SHARES]
         return min(options, key=lambda plan: plan.excess(self.loss, facts))
+
+    def settled(self, facts: PublicFacts) -> ObjectivePerturbation:
+        kind = self.planned(facts).noise.kind
+        return replace(self, noise="gamma" if kind == "gamma" else "gaussian")
 
     def _planned(self, kind: str, share: float, facts: PublicFacts) -> Tilt:
         ridge, noise = self._calibrated(kind, share, facts)

@@ -96,6 +96,11 @@ class IterativeLearner(Learner):
     default_bits: ClassVar[int] = SecondMoments.default_bits
     secret_bits: ClassVar[int] = SECRET_ROW_BITS
 
+    def settled(self, facts: PublicFacts) -> IterativeLearner:
+        """The same learner with all choices made that change what it costs, as for these facts."""
+        del facts
+        return self
+
     @abstractmethod
     def guarantee(self, facts: PublicFacts) -> Guarantee:
         """What it costs: refuses what cannot be done, from public facts only."""

@@ -53,6 +53,10 @@ class _FromGrid(IterativeLearner):
         """What each fit may know."""
         return facts
 
+    def settled(self, facts: PublicFacts) -> IterativeLearner:
+        part = self.part(facts)
+        return replace(self, grid=tuple(learner.settled(part) for learner in self.grid))
+
     def forecast(self, facts: PublicFacts) -> Iterator[tuple[str, str]]:
         yield "tunes", f"{len(self.grid)} learners on {self._rows(facts)}"
         for learner in self.grid:
