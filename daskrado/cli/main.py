@@ -54,6 +54,7 @@ GROUPS = {
 }
 EPILOG = """\
 Exit codes: 0 done, 1 data, budget or cluster, 2 usage, 130 Ctrl-C, 143 SIGTERM. Every command takes --json.
+
 \b
 Completion: eval "$(_DASKRADO_COMPLETE=bash_source daskrado)" in ~/.bashrc (zsh_source, fish_source likewise).
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import click
@@ -48,6 +49,56 @@ def test_every_command_takes_json_and_explains_itself() -> None:
     for name, one in commands(cli):  # type: ignore[arg-type]
         assert any("--json" in option.opts for option in one.params), name
         assert one.help, name
+
+
+def examples(one: click.Command) -> list[str]:
+    _, _, block = (one.help or "").partition("\nExamples:\n")
+    return [line.strip() for line in block.splitlines() if line.strip()]
+
+
+def test_every_help_has_examples_that_its_command_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DASKRADO_WHO", raising=False)
+    for name, one in commands(cli):  # type: ignore[arg-type]
+        lines = examples(one)
+        assert lines, f"{' '.join(name)} has no example"
+        shown = one.get_help(click.Context(one, info_name=" ".join(name)))
+        for line in lines:
+            program, *words = shlex.split(line.partition(" > ")[0])
+            assert (program, *words[: len(name)]) == ("daskrado", *name)
+            assert line in shown.splitlines()[-60:] or f"    {line}" in shown, line  # in a line of its own
+            one.make_context(" ".join(name), words[len(name) :])  # refuses what it does not know, and runs nothing
+
+
+def test_every_option_says_what_it_means_and_its_default() -> None:
+    for name, one in commands(cli):  # type: ignore[arg-type]
+        for option in one.params:
+            if not isinstance(option, click.Option):
+                continue
+            assert option.help, f"{' '.join(name)} {option.opts[0]} has no help"
+            told = option.required or option.is_flag or option.show_default or "default" in option.help
+            assert told, f"{' '.join(name)} {option.opts[0]} does not say its default"
+
+
+def test_a_home_folder_is_expanded_wherever_a_path_is_given(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert shell("lake", "make", "~/visits", "--rows", 200, "--partitions", 1) == 0
+    assert (tmp_path / "visits.yaml").is_file()
+    pipeline = {
+        "dataset": "v",
+        "lake": "~/visits",
+        "domain": "~/visits.yaml",
+        "output": "~/runs/v",
+        "private": False,
+        "ledger": {"path": "~/l.sqlite"},
+    }
+    (tmp_path / "p.yaml").write_text(json.dumps(pipeline))
+    assert shell("run", "~/p.yaml") == 0
+    assert (tmp_path / "runs" / "v" / "model.json").is_file()
+    assert shell("predict", "~/runs/v", "~/visits", "--out=~/scored") == 0
+    assert (tmp_path / "scored").is_dir()
+    assert not Path("~").exists()
 
 
 def test_every_command_is_in_one_group() -> None:

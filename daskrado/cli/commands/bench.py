@@ -16,7 +16,11 @@ bench = click.Group("bench", help="Measure the promises of speed and memory; eac
 
 @command(bench)
 def collect(*, rows: Rows = 8_000_000, features: Count = 28, as_json: AsJson = False) -> Lines:
-    """Hadamard rados against a bare scan, dense rados and one worker."""
+    """Hadamard rados against a bare scan, dense rados and one worker.
+
+    Examples:
+      daskrado bench collect --json
+    """
     from daskrado.cli.bench.collect import collect_figures
 
     return _shown(collect_figures(rows, features), as_json)
@@ -32,7 +36,11 @@ def gradient(
     ] = None,
     as_json: AsJson = False,
 ) -> Lines:
-    """A pass of the noisy gradient against dense rows; a private fit from Parquet against scikit-learn in memory."""
+    """A pass of the noisy gradient against dense rows; a private fit from Parquet against scikit-learn in memory.
+
+    Examples:
+      daskrado bench gradient --rows 200000 --json
+    """
     from daskrado.cli.bench.gradient import gradient_figures
 
     return _shown(gradient_figures(rows, columns, steps), as_json)
@@ -47,7 +55,11 @@ def memory(
     memory_limit: Annotated[str, "Of each worker."] = "600MB",
     as_json: AsJson = False,
 ) -> Lines:
-    """Peak memory of a worker for lakes of 1, 5 and 20 times the rows."""
+    """Peak memory of a worker for lakes of 1, 5 and 20 times the rows.
+
+    Examples:
+      daskrado bench memory --json
+    """
     from daskrado.cli.bench.growth import memory_figures
 
     return _shown(memory_figures(rows, features, workers=workers, memory_limit=memory_limit), as_json)
@@ -61,7 +73,11 @@ def boost(
     features: Count = 100,
     as_json: AsJson = False,
 ) -> Lines:
-    """RadoBoost against the same rounds in naive NumPy."""
+    """RadoBoost against the same rounds in naive NumPy.
+
+    Examples:
+      daskrado bench boost --rounds 1000 --json
+    """
     from daskrado.cli.bench.peers import boost_figures
 
     return _shown(boost_figures(rounds, rados, features), as_json)
@@ -69,7 +85,11 @@ def boost(
 
 @command(bench)
 def erm(*, rows: Rows = 2_000_000, features: Count = 30, as_json: AsJson = False) -> Lines:
-    """A logistic fit from Parquet to gradient 1e-8 against scikit-learn on the same rows in memory."""
+    """A logistic fit from Parquet to gradient 1e-8 against scikit-learn on the same rows in memory.
+
+    Examples:
+      daskrado bench erm --rows 200000 --json
+    """
     from daskrado.cli.bench.peers import erm_figures
 
     return _shown(erm_figures(rows, features), as_json)
@@ -77,7 +97,11 @@ def erm(*, rows: Rows = 2_000_000, features: Count = 30, as_json: AsJson = False
 
 @command(bench)
 def ingest(*, rows: Rows = 5_000_000, features: Count = 28, as_json: AsJson = False) -> Lines:
-    """CSV to Parquet by two workers and by one, against two bare parsing processes and one."""
+    """CSV to Parquet by two workers and by one, against two bare parsing processes and one.
+
+    Examples:
+      daskrado bench ingest --json
+    """
     from daskrado.cli.bench.ingest import ingest_figures
 
     return _shown(ingest_figures(rows, features), as_json)
@@ -93,7 +117,11 @@ def teachers(
     workers: Count = 2,
     as_json: AsJson = False,
 ) -> Lines:
-    """Train teachers on a quarter of the rows and on all of them: seconds, and memory of a worker."""
+    """Train teachers on a quarter of the rows and on all of them: seconds, and memory of a worker.
+
+    Examples:
+      daskrado bench teachers --json
+    """
     from daskrado.cli.bench.growth import teachers_figures
 
     return _shown(teachers_figures(rows, features, teachers, learner=learner, workers=workers), as_json)
@@ -109,7 +137,11 @@ def units(
     memory_limit: Annotated[str, "Of each worker."] = "600MB",
     as_json: AsJson = False,
 ) -> Lines:
-    """A pass that bounds what people contribute against the plain pass, on clustered and on mixed lakes."""
+    """A pass that bounds what people contribute against the plain pass, on clustered and on mixed lakes.
+
+    Examples:
+      daskrado bench units --rows 1000000 --people 100000 --json
+    """
     from daskrado.cli.bench.units import units_figures
 
     return _shown(units_figures(rows, features, people, workers=workers, memory_limit=memory_limit), as_json)
@@ -117,7 +149,11 @@ def units(
 
 @command(bench)
 def jobs(*, rows: Rows = 1_000_000, passes: Count = 40, as_json: AsJson = False) -> Lines:
-    """Two jobs at once on one scheduler against one after the other."""
+    """Two jobs at once on one scheduler against one after the other.
+
+    Examples:
+      daskrado bench jobs --json
+    """
     from daskrado.cli.bench.sharing import jobs_figures
 
     return _shown(jobs_figures(rows, passes), as_json)
@@ -132,7 +168,11 @@ def scale(
     passes: Count = 20,
     as_json: AsJson = False,
 ) -> Lines:
-    """The real collect and gradient on simulated workers: what scheduler, driver and merges cost."""
+    """The real collect and gradient on simulated workers: what scheduler, driver and merges cost.
+
+    Examples:
+      daskrado bench scale --partitions 10000 --json
+    """
     from daskrado.cli.bench.sharing import scale_figures
 
     return _shown(scale_figures(workers, partitions, seconds, passes), as_json)

@@ -22,7 +22,11 @@ def certificates(
     hosts: Annotated[tuple[str, ...], "--host", "A host name or address of nodes (repeatable)."] = (),
     days: Annotated[int, "How long the certificates are valid."] = 365,
 ) -> Lines:
-    """Make a certificate authority and node certificates for a TLS cluster, in FOLDER."""
+    """Make a certificate authority and node certificates for a TLS cluster, in FOLDER.
+
+    Examples:
+      daskrado cluster certificates tls/ --node scheduler --node worker --host 10.0.0.7
+    """
     from daskrado.cluster.certificates import ROLES, make_certificates
 
     made = make_certificates(folder, nodes=nodes or ROLES, hosts=hosts or ("localhost", "127.0.0.1"), days=days)
@@ -31,7 +35,11 @@ def certificates(
 
 @command(cluster)
 def status(address: str, *, as_json: AsJson = False) -> Lines:
-    """Show the daskrado jobs on the scheduler at ADDRESS (or in a cluster file): memory, tasks, age."""
+    """Show the daskrado jobs on the scheduler at ADDRESS (or in a cluster file): memory, tasks, age.
+
+    Examples:
+      daskrado cluster status tcp://10.0.0.7:8786
+    """
     import json
 
     from daskrado.cluster.config import cluster_config

@@ -36,10 +36,10 @@ def evaluate(
 ) -> Lines:
     """Measure a published model on a lake: error, ROC, calibration, by group, with 95 % intervals, charged.
 
-    MODEL is a model file or the folder of a run. Example:
+    MODEL is a model file or the folder of a run.
 
-    \b
-        daskrado evaluate runs/quickstart data/clinic_sample --by sex --epsilon 0.2
+    Examples:
+      daskrado evaluate runs/quickstart data/clinic_sample --by sex --epsilon 0.2
     """
     from daskrado.api import evaluate as measured
 

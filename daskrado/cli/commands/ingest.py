@@ -44,6 +44,11 @@ def ingest(
 
     The lake appears whole or not at all, with a manifest (_manifest.json) in it. Rows for a block that the ledger has
     charged are refused by --append.
+
+    Examples:
+      daskrado ingest visits.csv --out lake/
+      daskrado ingest 2025.csv.gz 2026.csv.gz --out lake/ --by hospital --text icd10
+      daskrado ingest tonight.csv --out lake/ --append
     """
     from daskrado.cluster import ClusterConfig, connect
     from daskrado.lake.files import shown

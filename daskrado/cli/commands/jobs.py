@@ -38,7 +38,12 @@ def _changes(pairs: tuple[str, ...]) -> dict[str, Any]:
 
 @command()
 def plan(pipeline: Path, *, changes: Changes = (), ledger: LedgerPath = None) -> Iterator[str]:
-    """Show what a pipeline costs and how much noise it adds. Reads no data and spends nothing."""
+    """Show what a pipeline costs and how much noise it adds. Reads no data and spends nothing.
+
+    Examples:
+      daskrado plan pipeline.yaml
+      daskrado plan pipeline.yaml --set budget.epsilon=0.5 --set learner=auto
+    """
     from daskrado.jobs.load import load_job
     from daskrado.jobs.show import plan_lines
 
@@ -68,6 +73,10 @@ def run(
 
     With --resume and no pipeline, finish a run that had its grant when it was cut off, as `daskrado ledger show`
     lists them: nothing more is debited, and noise is never drawn twice for one grant.
+
+    Examples:
+      daskrado run pipeline.yaml
+      daskrado run pipeline.yaml --set budget.epsilon=0.5 --out runs/half --workers 2
     """
     from daskrado.jobs.base import perform
     from daskrado.jobs.load import load_job
@@ -91,7 +100,11 @@ def run(
 
 @command()
 def resume(run: str, *, cluster: OnCluster, ledger: LedgerPath = None) -> Lines:
-    """Finish RUN, which had its grant when it was cut off; `daskrado ledger show` lists such runs."""
+    """Finish RUN, which had its grant when it was cut off; `daskrado ledger show` lists such runs.
+
+    Examples:
+      daskrado resume 3f2a9c
+    """
     return _finish(run, cluster, ledger)
 
 
@@ -118,6 +131,9 @@ def predict(
     """Score a lake with a published model, out of core, into Parquet.
 
     MODEL is a model file or the folder of a run. Columns: margin, predicted, and on request probability and rank.
+
+    Examples:
+      daskrado predict runs/visits lake/ --out scored/ --probability --threshold 0.3
     """
     from daskrado.cluster import ClusterConfig, connect
     from daskrado.lake.publish import check_free
@@ -146,7 +162,11 @@ def sql(
     keep: Annotated[tuple[str, ...], "A column to select beside the margin (repeatable)."] = (),
     probability: Annotated[bool, "Select probability and predicted label, too."] = False,
 ) -> Iterator[str]:
-    """Print a SELECT that gives a model's margins in a database, under a comment that says how private it is."""
+    """Print a SELECT that gives a model's margins in a database, under a comment that says how private it is.
+
+    Examples:
+      daskrado sql runs/visits --table visits --keep patient_id --probability
+    """
     from daskrado.models.linear import LinearModel
 
     loaded = LinearModel.load(model / "model.json" if model.is_dir() else model)
@@ -160,6 +180,9 @@ def onnx(model: Path, *, out: Path, overwrite: bool = False) -> Lines:
     """Write a model as ONNX: margin, probability and label from the columns as they are, for onnxruntime and others.
 
     MODEL is a model file or the folder of a run.
+
+    Examples:
+      daskrado onnx runs/visits --out model.onnx
     """
     from daskrado.models.linear import LinearModel
     from daskrado.models.onnx_graph import write_onnx

@@ -21,7 +21,11 @@ label = click.Group(
 
 @command(label)
 def keys(path: Path) -> Lines:
-    """Make a signing key: PATH stays here, PATH.pub goes to the other party."""
+    """Make a signing key: PATH stays here, PATH.pub goes to the other party.
+
+    Examples:
+      daskrado label keys provider.key
+    """
     from daskrado.parties.signing import make_keys
 
     public = make_keys(path)
@@ -44,7 +48,11 @@ def request(
     out: Path,
     cluster: OnCluster,
 ) -> Lines:
-    """Learner: ask for the mean operator of these features with the provider's labels."""
+    """Learner: ask for the mean operator of these features with the provider's labels.
+
+    Examples:
+      daskrado label request --domain domain.yaml --features features/ --epsilon 1 --key my.key --out ask.json
+    """
     from daskrado.parties.label_learner import make_request
     from daskrado.parties.signing import SigningKey
     from daskrado.table.domain import Domain
@@ -92,7 +100,11 @@ def answer(
     ledger: LedgerPath = None,
     cluster: OnCluster,
 ) -> Lines:
-    """Provider: check a request, debit the ledger, answer once; a repeat returns the same bytes."""
+    """Provider: check a request, debit the ledger, answer once; a repeat returns the same bytes.
+
+    Examples:
+      daskrado label answer q.json --labels lake --label sick --dataset c --key my.key --trust their.pub --out a.json
+    """
     from daskrado.cluster import ClusterConfig
     from daskrado.parties.label_messages import read_request
     from daskrado.parties.label_provider import Provider
@@ -135,7 +147,11 @@ def learn(
     overwrite: bool = False,
     cluster: OnCluster,
 ) -> Lines:
-    """Learner: check the answer, learn from the features and the noisy vector, publish."""
+    """Learner: check the answer, learn from the features and the noisy vector, publish.
+
+    Examples:
+      daskrado label learn answer.json --request ask.json --features features/ --trust their.pub --out runs/labels
+    """
     from daskrado.parties.label_learner import learn_from_answer
     from daskrado.parties.signing import load_public
 

@@ -24,7 +24,11 @@ def make_lake(
     seed: Annotated[int, click.IntRange(0, 2**63 - 1)] = 7,
     overwrite: bool = False,
 ) -> Lines:
-    """Make a synthetic clinic lake and its domain file (PATH.yaml)."""
+    """Make a synthetic clinic lake and its domain file (PATH.yaml).
+
+    Examples:
+      daskrado lake make visits --rows 200000 --seed 11
+    """
     from daskrado.lake.make import make_lake
 
     domain = make_lake(path, rows=rows, features=features, partitions=partitions, seed=seed, overwrite=overwrite)
@@ -36,7 +40,11 @@ lake.add_command(make_lake, "make")
 
 @command(lake)
 def compact(lake: str) -> Lines:
-    """Rewrite the many small files of an ingested lake as few large ones; no sum and no fingerprint changes."""
+    """Rewrite the many small files of an ingested lake as few large ones; no sum and no fingerprint changes.
+
+    Examples:
+      daskrado lake compact lake/
+    """
     from daskrado.lake.files import shown
     from daskrado.lake.growing import compact_lake
 
@@ -56,6 +64,10 @@ def check(
 
     Private runs say nothing of such rows and let them count as nothing. What is printed here is exact: with --dataset
     the ledger remembers that exact counts of that data set were seen.
+
+    Examples:
+      daskrado lake check lake/ --domain domain.yaml
+      daskrado lake check lake/ --dataset clinic --json
     """
     from daskrado.lake.check import check_files, check_lake
     from daskrado.table.domain import Domain

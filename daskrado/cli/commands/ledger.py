@@ -29,7 +29,12 @@ def show(
     totals: Annotated[bool, "What all entries would cost together, had they been planned beforehand."] = False,
     as_json: Annotated[bool, "--json", "Every entry, as JSON."] = False,
 ) -> Lines:
-    """Show limits, what is spent and left of each, who spent it and when, of DATASET or of all."""
+    """Show limits, what is spent and left of each, who spent it and when, of DATASET or of all.
+
+    Examples:
+      daskrado ledger show
+      daskrado ledger show clinic --totals
+    """
     from daskrado.ledger.show import block_lines, ledger_lines
 
     if blocks and (dataset is None or as_json or totals):
@@ -62,6 +67,10 @@ def limit(
 
     What was charged before counts against it. A limit for people (--column) stands beside one for rows: every
     charge has to fit both. It counts a charge for rows as a group of --owns rows, and refuses it without that.
+
+    Examples:
+      daskrado ledger limit clinic --epsilon 10 --delta 1e-5
+      daskrado ledger limit clinic --epsilon 10 --delta 1e-5 --column patient_id
     """
     from daskrado.lake.block_facts import EACH
     from daskrado.ledger.entries import people
@@ -87,7 +96,11 @@ def limit(
 
 @command(ledger)
 def export(file: Path, *, key: Annotated[Path, "A private key, to sign with."], ledger: LedgerPath = None) -> Lines:
-    """Write the ledger's whole history to FILE, signed, for somebody else to verify; no fingerprint is in it."""
+    """Write the ledger's whole history to FILE, signed, for somebody else to verify; no fingerprint is in it.
+
+    Examples:
+      daskrado ledger export history.json --key owner.key
+    """
     from daskrado.ledger.history import SCHEMA, exported
     from daskrado.parties.signing import SigningKey
     from daskrado.table.yaml_file import write_text
@@ -105,7 +118,11 @@ def verify(
     *,
     trust: Annotated[tuple[Path, ...], "The public key of who exported it; without one FILE is a ledger."] = (),
 ) -> Lines:
-    """Check an exported history, or a ledger itself: signature, chain, every total, every state."""
+    """Check an exported history, or a ledger itself: signature, chain, every total, every state.
+
+    Examples:
+      daskrado ledger verify history.json --trust owner.key.pub
+    """
     from daskrado.ledger.history import SCHEMA, check_all, verified
     from daskrado.parties.signing import load_public, read_signed
 
@@ -120,7 +137,11 @@ def verify(
 
 @command(ledger)
 def copy(source: str, target: str) -> Lines:
-    """Move a ledger to a new file or database, with its whole chain; the old one is closed."""
+    """Move a ledger to a new file or database, with its whole chain; the old one is closed.
+
+    Examples:
+      daskrado ledger copy ledger.sqlite postgresql://user@server/database
+    """
     from daskrado.ledger.history import copied
 
     with open_ledger(source, create=False) as opened:
@@ -144,7 +165,12 @@ def compose(
     plot: Annotated[Path | None, "Write the curves as an SVG file."] = None,
     as_json: AsJson = False,
 ) -> Lines:
-    """Print epsilon against the number of releases, by every composition theorem; the smallest is what counts."""
+    """Print epsilon against the number of releases, by every composition theorem; the smallest is what counts.
+
+    Examples:
+      daskrado compose --release 0.1 --count 100
+      daskrado compose --dataset clinic --relation add_remove --delta 1e-5
+    """
     from daskrado.ledger.odometer import charged_events, odometer, odometer_lines, read_release
     from daskrado.table.yaml_file import write_text
 

@@ -24,7 +24,11 @@ def encode(
     ledger: LedgerPath = None,
     overwrite: bool = False,
 ) -> Lines:
-    """Randomise every row of LAKE (a Parquet file or folder) as PIPELINE (kind: local) says; charges the ledger."""
+    """Randomise every row of LAKE (a Parquet file or folder) as PIPELINE (kind: local) says; charges the ledger.
+
+    Examples:
+      daskrado local encode lake/ pipelines/local.yaml --out reports/
+    """
     from daskrado.jobs.base import perform
     from daskrado.jobs.load import load_kind
     from daskrado.jobs.local import LocalJob
@@ -42,7 +46,11 @@ def read(
     cluster: OnCluster,
     overwrite: bool = False,
 ) -> Lines:
-    """Estimate fractions and means, or learn a model, from a folder of reports. Charges nothing."""
+    """Estimate fractions and means, or learn a model, from a folder of reports. Charges nothing.
+
+    Examples:
+      daskrado local read reports/ --out runs/local
+    """
     from daskrado.jobs.local import read_reports
     from daskrado.jobs.publish import weight_lines, write_files
     from daskrado.lake.publish import new_folder

@@ -22,7 +22,11 @@ def learn(
     out: Annotated[Path, "Folder for model, manifest and report."],
     overwrite: bool = False,
 ) -> Lines:
-    """Learn a classifier from a file of rados. The lake behind it is not needed."""
+    """Learn a classifier from a file of rados. The lake behind it is not needed.
+
+    Examples:
+      daskrado learn runs/rados/balanced.rados.parquet --out runs/learned --rounds 200
+    """
     from daskrado.jobs.rado_file import learn_rados
 
     return learn_rados(
@@ -45,6 +49,9 @@ def audit_rados(
     """Try to recover examples from a file of rados, given what an attacker may know.
 
     The counts are about the lake's rows: they are for the owner, not for publication.
+
+    Examples:
+      daskrado audit rados runs/rados/balanced.rados.parquet --lake lake/
     """
     from daskrado.audit.rados import audit_file
 

@@ -15,6 +15,9 @@ def show(run: Path, *, as_json: AsJson = False) -> Iterator[str]:
     """Show a published run: what it protects, what it cost, its weights, whether its files are unchanged.
 
     RUN is its output folder, such as runs/quickstart. Reads no row and no ledger.
+
+    Examples:
+      daskrado show runs/visits
     """
     from daskrado.jobs.published import Published
 
@@ -37,6 +40,9 @@ def report(
     """Write FOLDER/index.html, a page over all runs in FOLDER; for a single run, say where its page is.
 
     Runs are found by their manifests, up to three folders down: `daskrado report runs/ --open`.
+
+    Examples:
+      daskrado report runs/ --open
     """
     from daskrado.jobs.index_report import HEADER, index_page, row
     from daskrado.jobs.published import MANIFESTS, Published, published_below

@@ -17,10 +17,11 @@ def schema(
 ) -> Lines:
     """Print the JSON Schema of pipelines or of domains, for editors.
 
-    \b
+    Many take it from a first line of the file: # yaml-language-server: $schema=domain.schema.json
+
     Examples:
       daskrado schema pipeline > pipeline.schema.json
-      daskrado schema domain > domain.schema.json     # then: # yaml-language-server: $schema=domain.schema.json
+      daskrado schema domain > domain.schema.json
     """
     import json
 

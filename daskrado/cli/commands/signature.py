@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Iterable
-from inspect import Parameter, signature
+from inspect import Parameter, cleandoc, signature
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
@@ -30,6 +30,26 @@ else:
     OnCluster = Annotated[Any, _CLUSTER]
 _JSON = "One JSON object on stdout and nothing else."
 AsJson = Annotated[bool, "--json", _JSON]
+_USUAL = {  # what options mean wherever a command says nothing else
+    "out": "Where the result is written.",
+    "overwrite": "Replace what is there.",
+    "rows": "Rows of the lake.",
+    "features": "Features of a row.",
+    "partitions": "Files of the lake.",
+    "seed": "Of the synthetic rows.",
+    "columns": "Columns of a row.",
+    "passes": "Passes over the rows.",
+    "rounds": "Rounds of boosting.",
+    "rados": "Rados that are made.",
+    "workers": "Worker processes.",
+    "teachers": "Teachers to train.",
+    "learner": "The learner's kind.",
+    "table": "The table's name in the database.",
+    "format": "Of the files.",
+    "epsilon": "Of the guarantee.",
+    "delta": "Of the guarantee.",
+    "rows_per_unit": "Rows that one unit may own.",
+}
 Count = Annotated[int, click.IntRange(1)]
 LedgerPath = Annotated[str | None, "Ledger, a file or postgresql://... (default: DASKRADO_LEDGER, or ~/.daskrado)."]
 
@@ -67,7 +87,8 @@ def command(group: click.Group | None = None, name: str | None = None) -> Callab
         parts = [part for p in signature(function).parameters.values() for part in _parts(p, hints[p.name])]
         if not own_json:
             parts.append(click.Option(["--json", "as_json"], is_flag=True, help=_JSON))
-        made = click.Command(name or function.__name__, callback=printed, params=parts, help=function.__doc__)
+        text = cleandoc(function.__doc__ or "").replace("\nExamples:\n", "\n\b\nExamples:\n")
+        made = click.Command(name or function.__name__, callback=printed, params=parts, help=text)
         if group is not None:
             group.add_command(made)
         return made
@@ -89,10 +110,12 @@ def _parts(parameter: Parameter, hint: Any) -> list[click.Parameter]:
     hint, *beside = get_args(hint) if get_origin(hint) is Annotated else (hint,)
     if _CLUSTER in beside:
         return [
-            click.Option(["--workers"], type=int, help="Local worker processes; 0 stays in this process."),
-            click.Option(["--cluster"], help="A cluster YAML file or a scheduler address."),
-            click.Option(["--priority"], type=int, help="Of the job's tasks beside those of other jobs (0)."),
-            click.Option(["--resources"], help="What a worker must offer, such as GPU=1."),
+            click.Option(
+                ["--workers"], type=int, help="Local worker processes, 0 for none; by default as size asks."
+            ),
+            click.Option(["--cluster"], help="A cluster YAML file or a scheduler address; by default this machine."),
+            click.Option(["--priority"], type=int, help="Of tasks beside those of other jobs (default: 0)."),
+            click.Option(["--resources"], help="What a worker must offer, such as GPU=1 (default: nothing)."),
         ]
     if hint == str | None and parameter.name == "ledger":
         return [*_option(parameter, hint, beside), _WHO]
@@ -106,7 +129,10 @@ def _option(parameter: Parameter, hint: Any, beside: list[Any]) -> list[click.Pa
         return [click.Argument([parameter.name], type=kind, nargs=-1 if several else 1, required=required)]
     words = [item for item in beside if isinstance(item, str)]
     spellings = [word for word in words if word.startswith("--")] or [f"--{parameter.name.replace('_', '-')}"]
-    shown = parameter.default not in (None, False, ())
+    about = next((word for word in words if not word.startswith("--")), None) or _USUAL.get(parameter.name)
+    shown: bool | str = parameter.default not in (None, False, ())
+    if not shown and hint is not bool and "default" not in (about or ""):
+        shown = "none"
     default = {} if required else {"default": parameter.default, "show_default": shown}
     return [
         click.Option(
@@ -116,7 +142,7 @@ def _option(parameter: Parameter, hint: Any, beside: list[Any]) -> list[click.Pa
             multiple=several,
             required=required,
             metavar=spellings[0].partition(" ")[2] or None,
-            help=next((word for word in words if not word.startswith("--")), None),
+            help=about,
             **default,
         )
     ]

@@ -19,7 +19,11 @@ study = click.Group("study", help="Coordinate a study: open it, see how it stand
 
 @command(site)
 def join(folder: str, *, site: SiteName, keys: Keys) -> Iterator[str]:
-    """Make this site's keys and put its card into the study's FOLDER (shared folder or object store)."""
+    """Make this site's keys and put its card into the study's FOLDER (shared folder or object store).
+
+    Examples:
+      daskrado site join shared/ --site north --keys keys/north
+    """
     from daskrado.parties.site import join
 
     public = join(folder, site=site, keys=keys)
@@ -43,7 +47,11 @@ def contribute(
     cluster: OnCluster,
     ledger: LedgerPath = None,
 ) -> Iterator[str]:
-    """Debit this site's ledger, sum its lake, add its share of noise, mask, sign, upload."""
+    """Debit this site's ledger, sum its lake, add its share of noise, mask, sign, upload.
+
+    Examples:
+      daskrado site contribute shared/ --site north --keys keys/north --lake lake/ --dataset clinic
+    """
     from daskrado.lake.blocks import Blocks
     from daskrado.parties.site import contribute
 
@@ -76,7 +84,11 @@ def contribute(
 
 @command(study)
 def open(study: Path, folder: str, *, keys: Keys) -> Iterator[str]:
-    """Open round 1 of the STUDY file in FOLDER, among the sites that joined."""
+    """Open round 1 of the STUDY file in FOLDER, among the sites that joined.
+
+    Examples:
+      daskrado study open study.yaml shared/ --keys keys/coordinator
+    """
     from daskrado.parties.coordinator import open_study
 
     opened = open_study(study, folder, keys=keys)
@@ -86,7 +98,11 @@ def open(study: Path, folder: str, *, keys: Keys) -> Iterator[str]:
 
 @command(study)
 def status(folder: str) -> Lines:
-    """Show terms, price, rounds, who contributed, and what was refused."""
+    """Show terms, price, rounds, who contributed, and what was refused.
+
+    Examples:
+      daskrado study status shared/
+    """
     from daskrado.parties.coordinator import status_lines
 
     return status_lines(folder)
@@ -102,7 +118,11 @@ def combine(
     overwrite: bool = False,
     ledger: LedgerPath = None,
 ) -> Lines:
-    """Combine the open round into one model; needs the bundle of every site of the round."""
+    """Combine the open round into one model; needs the bundle of every site of the round.
+
+    Examples:
+      daskrado study combine shared/ --keys keys/coordinator --out runs/study
+    """
     from daskrado.parties.coordinator import combine
     from daskrado.parties.rounds import Round
 

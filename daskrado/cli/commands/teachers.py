@@ -27,7 +27,11 @@ def ask(
     ledger: LedgerPath = None,
     overwrite: bool = False,
 ) -> Lines:
-    """Answer a Parquet file of public QUERIES by the engine of PIPELINE; refused queries are null."""
+    """Answer a Parquet file of public QUERIES by the engine of PIPELINE; refused queries are null.
+
+    Examples:
+      daskrado teachers ask pipelines/teachers.yaml queries.parquet --out answers.parquet
+    """
     from daskrado.jobs.load import load_kind
     from daskrado.jobs.teacher_session import ask_file
     from daskrado.jobs.teachers import TeachersJob
@@ -56,7 +60,11 @@ def plan(
     rows: Annotated[int | None, AtLeastOne, "Rows of the lake (n), if public."] = None,
     features: Annotated[int | None, AtLeastOne, "Encoded features (d)."] = None,
 ) -> Iterator[str]:
-    """Which mechanism to use: the vote margin and the teachers that each needs. Reads nothing."""
+    """Which mechanism to use: the vote margin and the teachers that each needs. Reads nothing.
+
+    Examples:
+      daskrado teachers plan --teachers 800 --queries 1000 --epsilon 1 --delta 1e-6
+    """
     from daskrado.bounds.teachers import (
         compare,
         forecast_lines,
