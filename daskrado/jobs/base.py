@@ -32,8 +32,10 @@ from daskrado.ledger.config import LedgerConfig
 from daskrado.ledger.opening import open_account
 from daskrado.ledger.records import Mark
 from daskrado.privacy.protect import Budget, NotPrivate, Privacy, Private, Protect, check_protected_feature
+from daskrado.privacy.relations import Relation
 from daskrado.privacy.statement import PrivacyStatement, about_domain
 from daskrado.table.domain import Domain
+from daskrado.table.label import TARGETS, Target
 from daskrado.table.yaml_file import Frozen
 
 __all__ = ["Address", "Charge", "Job", "Line", "Outcome", "PrivateJob", "Run", "calibrated", "opened", "perform"]
@@ -59,6 +61,7 @@ class Job(Frozen):
     weighs_units: ClassVar[bool] = True  # False where a unit is in one part, whatever it owns
     reserves: ClassVar[bool] = True  # False where an engine reserves by itself, through the same account
     pays_by_block: ClassVar[bool] = True  # False where one charge is for each block, those to come included
+    targets: ClassVar[tuple[Target, ...]] = ("sides",)  # kinds of label that it can do with
     title: ClassVar[str] = "{job.dataset}: {job.name}"  # of the report
     prefix: ClassVar[str] = ""  # of manifest and report; "_" hides them from readers of an output that is all Parquet
 
@@ -112,8 +115,17 @@ class Job(Frozen):
 
     @model_validator(mode="after")
     def _check_feature(self) -> Job:
-        """For every kind that says whom it protects."""
+        """For every kind that says whom it protects, and which labels it takes."""
+        if (target := self.domain.label.target) not in self.targets:
+            raise ValueError(
+                f"domain: label {self.domain.label.column!r} is {TARGETS[target]}; kind {self.name} needs two sides: "
+                "positive and negative, or a threshold"
+            )
         protect = getattr(self, "protect", None)
+        if target != "sides" and isinstance(protect, Protect) and protect.relation is Relation.LABEL_FLIP:
+            raise ValueError(
+                "protect.relation: label_flip is for labels of two sides: take replace_one or add_remove"
+            )
         if isinstance(protect, Protect) and not self.counts_units:
             protect.refuse_units(f"kind {self.name}")
         for own in self.whose:

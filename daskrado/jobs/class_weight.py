@@ -73,6 +73,8 @@ def check(job: LearnJob) -> None:
     """Refuse weights where no proof covers them."""
     if job.class_weight is None:
         return
+    if job.domain.label.target != "sides":
+        raise ValueError("class_weight is for labels of two sides: drop it")
     if job.learner.name == "tuning":
         raise ValueError("class_weight: tuning chooses by the number of mistakes, each counting 1; drop one of them")
     if job.protect is None:

@@ -50,6 +50,7 @@ class ContinualJob(LearnJob):
     """A model of all blocks so far, from the sums of this night and what was released of those before."""
 
     name: ClassVar[str] = "continual"
+    targets = ("sides",)
     reserves: ClassVar[bool] = False  # a horizon goes on under the grant of its first night
     pays_by_block: ClassVar[bool] = False
     continual: Continual

@@ -33,6 +33,7 @@ from daskrado.privacy.release import Release, release_without_privacy
 from daskrado.registry import one_of
 from daskrado.statistics.base import Statistic, Summary
 from daskrado.statistics.bounded import bounded
+from daskrado.table.label import TARGETS, Target
 from daskrado.table.lattice import MOST_ROWS, Lattice
 
 
@@ -54,7 +55,8 @@ class LearnJob(PrivateJob):
     name: ClassVar[str] = "learn"
     counts_units: ClassVar[bool] = True
     without_privacy: ClassVar[str] = "a baseline"
-    title: ClassVar[str] = "{job.dataset}: a linear classifier"
+    targets: ClassVar[tuple[Target, ...]] = ("sides", "number")
+    title: ClassVar[str] = "{job.dataset}: a linear model"
     addresses: ClassVar[tuple[Address, ...]] = (("learner", "public_lake"),)
 
     learner: AnyLearner = Field(default="moments", validate_default=True)
@@ -93,6 +95,8 @@ class LearnJob(PrivateJob):
     @model_validator(mode="after")
     def _check(self) -> LearnJob:
         if isinstance(self.learner, IterativeLearner):
+            with about_the_key("learner: "):  # before anybody sees the frozen value
+                self.__dict__["learner"] = self.learner.for_target(self.domain.label.target)
             self._check_iterative(self.learner)
         else:
             self._check_statistic(cast(ReleaseLearner, self.learner))
@@ -107,6 +111,10 @@ class LearnJob(PrivateJob):
                 f"learner {learner.name} needs one of the statistics {', '.join(learner.statistics)}, "
                 f"got {self.statistic.name}"
             )
+        with about_the_key("learner: "):
+            taken = self.chosen_statistic
+        if taken is not None and (target := self.domain.label.target) not in taken.targets:
+            raise ValueError(f"statistic {taken.name} is not meant for a label that is {TARGETS[target]}")
         seeded = getattr(self.chosen_statistic, "seed", None) is not None
         if self.private and getattr(self.chosen_statistic, "bucket_zero", False):
             raise ValueError("bucket_zero is for baselines (private: false): it doubles the sensitivity")
@@ -165,7 +173,7 @@ class LearnJob(PrivateJob):
             return self.statistic
         from daskrado.registry import make
 
-        default = cast(ReleaseLearner, self.learner).statistics[0]
+        default = cast(ReleaseLearner, self.learner).statistic_for(self.domain.label.target)
         return make(Statistic, ("daskrado.statistics",), default, {"width": self.domain.width})
 
     @cached_property
@@ -360,6 +368,7 @@ class LearnJob(PrivateJob):
         if not isinstance(learned, Learned):
             with run.clock("learn"):
                 learned = cast(ReleaseLearner, self.learner).fit_columns(learned, self.domain)
+        learned = learned.in_units(self.domain)
         details, bars = learned.details | weighting.as_details(weights), None if weights else learned.bars
         model = LinearModel(self.domain, learned.weights, statement, self.learner.name, details, bars)
         return held.measured(self, run, model, learn_outcome(self, model, released))

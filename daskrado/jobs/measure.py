@@ -100,6 +100,8 @@ class Measurement:
     models: int = 1
 
     def __post_init__(self) -> None:
+        if self.domain.label.target != "sides":
+            raise UsageError("an evaluation needs a label of two sides")
         relations = (Relation.ADD_REMOVE, Relation.REPLACE_ONE)
         if self.private is not None and self.private.protect.relation not in relations:
             raise UsageError(

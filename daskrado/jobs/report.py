@@ -102,11 +102,13 @@ def _strongest(model: LinearModel) -> Iterator[tuple[str, str]]:
     clear = sorted(
         (weight, name) for name, weight, mark in rows if mark not in (NOISE, UNSEEN) and name != "intercept"
     )
-    sides = zip(model.domain.label.pair, (clear[:_FEW], clear[: -_FEW - 1 : -1]), (-1, 1), strict=True)
-    for label, found, sign in sides:
+    label = model.domain.label
+    names = [f"speaks for {one}" for one in label.pair] if label.target == "sides" else ["lowers it", "raises it"]
+    sides = zip(names, (clear[:_FEW], clear[: -_FEW - 1 : -1]), (-1, 1), strict=True)
+    for side, found, sign in sides:
         told = ", ".join(f"{name} ({weight:+.3g})" for weight, name in found if sign * weight > 0)
         if told:
-            yield f"speaks for {label}", told
+            yield side, told
 
 
 def figures_of(facts: Mapping[str, Any]) -> dict[str, str]:

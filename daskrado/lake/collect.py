@@ -28,6 +28,7 @@ from daskrado.statistics.base import Additive, Rows, Statistic, Summary
 from daskrado.statistics.bounded import bounded, finished, in_flight
 from daskrado.table.domain import Domain
 from daskrado.table.inner_loops import REPAID_CELLS
+from daskrado.table.label import TARGETS
 from daskrado.table.lattice import Lattice
 
 if TYPE_CHECKING:
@@ -111,6 +112,9 @@ class Passes:
 
         Where units are protected, the sum is that of the statistic bounded for them.
         """
+        target = self.domain.label.target
+        if target not in statistic.targets and statistic.label_use != "none":
+            raise UsageError(f"{statistic.name} is not meant for a label that is {TARGETS[target]}")
         if self._bound is not None and isinstance(statistic, Statistic):
             statistic = bounded(statistic, self._bound, self.lattice)
         if isinstance(statistic, Statistic):

@@ -38,7 +38,11 @@ def folder_readers(domain: Domain, columns: Sequence[str], *, strict: bool) -> d
 
 
 def _label_reader(label: Label) -> Reader:
-    return _number if label.threshold is not None else partial(_chosen, label.values, label.rest != 0)
+    return (
+        _number
+        if label.threshold is not None or label.bounds is not None
+        else partial(_chosen, label.values, label.rest != 0)
+    )
 
 
 def _or_null(read: Reader, text: str | None) -> tuple[pa.DataType, Any]:

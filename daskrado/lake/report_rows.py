@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from daskrado.lake.scan import Lake
 from daskrado.lake.units import Units
 from daskrado.table.domain import Domain
+from daskrado.table.encoded_table import Labels
 from daskrado.table.encoding import encode_table, needed_columns
 
 _CHUNK = 16_384
@@ -28,7 +29,7 @@ class SourceRows:
 
     table: pa.Table
     x: NDArray[np.float64]
-    y: NDArray[np.int8]
+    y: Labels
 
     def __repr__(self) -> str:
         return "<SourceRows>"

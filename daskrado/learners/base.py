@@ -10,9 +10,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from daskrado.errors import UsageError
 from daskrado.models.error_bars import ErrorBars
 from daskrado.privacy.release import Release
 from daskrado.table.domain import Domain
+from daskrado.table.label import Target
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,15 @@ class Learned:
     details: dict[str, Any]
     noise_std: dict[str, float] = field(default_factory=dict)
     bars: ErrorBars | None = None
+
+    def in_units(self, domain: Domain) -> Learned:
+        """Of a number, which is learned on [-1, 1]: weights in the label's own units."""
+        if domain.label.target != "number":
+            return self
+        half = domain.label.span[1]
+        bars = None if self.bars is None else replace(self.bars, low=half * self.bars.low, high=half * self.bars.high)
+        noise = {name: half * std if name == "weights" else std for name, std in self.noise_std.items()}
+        return replace(self, weights=half * self.weights, noise_std=noise, bars=bars)
 
     def chosen_as(self, learner: str, **details: Any) -> Learned:
         """The same weights, with the facts on how their learner was chosen before its own."""
@@ -45,6 +56,15 @@ class ReleaseLearner(Learner):
     """Learns from one release, which is post-processing. ``statistics`` are those it fits, the default one first."""
 
     statistics: ClassVar[tuple[str, ...]]
+    of_numbers: ClassVar[str | None] = None  # the statistic that it takes where the label is a number
+
+    def statistic_for(self, target: Target) -> str:
+        """The name of the statistic that it takes where a pipeline names none."""
+        if target == "sides":
+            return self.statistics[0]
+        if self.of_numbers is None:
+            raise UsageError(f"learner {self.name} needs a label of two sides; for a number take moments or gradient")
+        return self.of_numbers
 
     @abstractmethod
     def fit(self, release: Release) -> tuple[NDArray[np.float64], dict[str, Any]]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from daskrado.errors import UsageError
 from daskrado.losses.elementary import exp_minus, log_one_plus
+from daskrado.table.label import Target
 
 PACKAGE = "daskrado.losses"
 Margins = NDArray[np.float64]
@@ -31,6 +32,16 @@ class Loss(ABC):
 
     name: ClassVar[str]
     odd: ClassVar[float | None] = None
+    target: ClassVar[Target] = "sides"
+    far: ClassVar[float] = 0.0  # how far an argument may be beyond the score
+
+    def arguments(self, scores: Margins, y: NDArray[Any]) -> Margins:
+        """What the loss is taken of, from scores w.x and labels."""
+        return np.asarray(y * scores)
+
+    def signs(self, y: NDArray[Any]) -> NDArray[np.int64]:
+        """What a row's slope is multiplied with in the gradient."""
+        return y.astype(np.int64)
 
     @property
     @abstractmethod

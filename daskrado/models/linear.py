@@ -15,7 +15,7 @@ from daskrado.errors import DataError, UsageError
 from daskrado.models.decision import Decision
 from daskrado.models.error_bars import ErrorBars
 from daskrado.models.link import Link, own_link
-from daskrado.models.sql import select_margins, select_predictions
+from daskrado.models.sql import select_margins, select_numbers, select_predictions
 from daskrado.privacy.statement import PrivacyStatement
 from daskrado.table.arrow_arrays import as_table
 from daskrado.table.domain import Domain
@@ -37,6 +37,8 @@ _LARGEST = float(np.finfo(np.float64).max)
 @dataclass(frozen=True)
 class LinearModel:
     """Margin = weights . x, where x is the row encoded by the Domain and clipped to its norm bound.
+
+    The label is the side on which the margin lies. One that is a number is the middle of its bounds plus the margin.
 
     >>> import pandas as pd
     >>> label = {"column": "sick", "positive": "yes", "negative": "no"}
@@ -79,7 +81,7 @@ class LinearModel:
         return pd.DataFrame(columns, index=list(self.domain.feature_names))
 
     def margins(self, table: pa.Table | pd.DataFrame) -> NDArray[np.float64]:
-        """Signed margin of each row; its sign is the predicted label."""
+        """Signed margin of each row; its sign is the predicted label, unless that is a number."""
         needed = needed_columns(self.domain, label=False)
         table = _as_arrow(table, needed)
         for name in needed:
@@ -100,9 +102,13 @@ class LinearModel:
     @property
     def link(self) -> Link | None:
         """From margins to probabilities: as it was fitted, else the loss's own; None where the loss has none."""
+        if self.domain.label.target == "number":
+            return None
         return self.decision.link or own_link(self.learner, self.details)
 
     def _link(self) -> Link:
+        if self.domain.label.target == "number":
+            raise UsageError(f"label {self.domain.label.column!r} is a number: a model of it gives no probabilities")
         if self.link is None:
             raise UsageError(
                 f"learner {self.learner} ({self.details.get('loss', 'no loss')}) gives margins, not probabilities: "
@@ -146,7 +152,12 @@ class LinearModel:
         return replace(self, decision=replace(self.decision, threshold=margin, chosen=chosen))
 
     def labels(self, margins: NDArray[np.float64]) -> pa.Array:
-        """The Domain's label values for margins; a margin of exactly the threshold counts as positive."""
+        """The Domain's label values for margins; a margin of exactly the threshold counts as positive.
+
+        Of a label that is a number, margins are off the middle of its bounds, and predictions stay within these.
+        """
+        if self.domain.label.bounds is not None:
+            return pa.array(np.clip(self.domain.label.span[0] + margins, *self.domain.label.bounds))
         pair = pa.array(self.domain.label.pair)
         return pair.take(pa.array((margins >= self.decision.threshold).astype(np.int8)))
 
@@ -242,9 +253,11 @@ class LinearModel:
         """A SELECT that gives the same margins, in standard SQL (checked in DuckDB and SQLite).
 
         A row that predict refuses gets a null margin: a null, NaN, infinity or value that the Domain does not allow.
-        With ``probability`` it also gives the probability and the predicted label.
+        With ``probability`` it also gives the probability and the predicted label; the one that is a number always.
         """
         margins = select_margins(self.domain, self.weights.tolist(), table, keep)
+        if self.domain.label.bounds is not None and not probability:
+            return select_numbers(margins, self.domain.label.span[0], self.domain.label.bounds, keep)
         if not probability:
             return margins
         return select_predictions(margins, self._link(), self.decision.threshold, self.domain.label.pair, keep)

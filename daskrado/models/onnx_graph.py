@@ -122,7 +122,10 @@ class _Graph:
         self._out("margin", "DOUBLE")
         if model.link is not None:
             self._probability(margin, model.link)
-        self._label(margin, model.decision.threshold, model.domain.label.pair)
+        if model.domain.label.bounds is not None:
+            self._number_label(margin, model.domain.label.span[0], model.domain.label.bounds)
+        else:
+            self._label(margin, model.decision.threshold, model.domain.label.pair)
 
     def _number(self, name: str, column: NumericColumn) -> tuple[str, str | None]:
         """The number, filled where the Domain says so, else NaN; and whether it was missing."""
@@ -211,6 +214,13 @@ class _Graph:
                 total = self.node("Add", total, self.node("Mul", beyond, self.constant(change)))
             self.node("Identity", total, out="probability")
         self._out("probability", "DOUBLE")
+
+    def _number_label(self, margin: str, middle: float, bounds: tuple[float, float]) -> None:
+        low, high = map(self.constant, bounds)
+        value = self.node("Add", margin, self.constant(middle))
+        value = self.where(self.node("Less", value, low), low, value)
+        self.node("Where", self.node("Greater", value, high), high, value, out="label")
+        self._out("label", "DOUBLE")
 
     def _label(self, margin: str, threshold: float, pair: Sequence[Scalar]) -> None:
         yes = self.cast(self.node("GreaterOrEqual", margin, self.constant(threshold)), "INT64")

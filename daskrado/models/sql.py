@@ -61,10 +61,7 @@ def select_predictions(
     margins: str, link: Link, threshold: float, pair: Sequence[Scalar], keep: Sequence[str]
 ) -> str:
     """A SELECT around that of :func:`select_margins`: margin, probability and predicted label."""
-    for name in keep:
-        if name.lower() in ("probability", "predicted"):
-            raise UsageError(f"--keep {name}: the SELECT gives a column of that name")
-    kept = "".join(f"{_name(c)}, " for c in dict.fromkeys(keep))
+    kept = _kept(keep)
     no, yes = map(_literal, pair)
     always = "TRUE" if threshold < 0 else "FALSE"
     says_yes = f"margin >= {_number(threshold)}" if math.isfinite(threshold) else always
@@ -73,6 +70,24 @@ def select_predictions(
         f"CASE WHEN margin IS NULL THEN NULL WHEN {says_yes} THEN {yes} ELSE {no} END AS predicted\n"
         f"FROM ({margins}) AS scored"
     )
+
+
+def select_numbers(margins: str, middle: float, bounds: tuple[float, float], keep: Sequence[str]) -> str:
+    """A SELECT around that of :func:`select_margins`: margin and predicted number, which stays within its bounds."""
+    low, high = map(_number, bounds)
+    number = f"({_number(middle)} + margin)"
+    return (
+        f"SELECT {_kept(keep)}margin,\n"
+        f"CASE WHEN margin IS NULL THEN NULL WHEN {number} < {low} THEN {low} WHEN {number} > {high} THEN {high} "
+        f"ELSE {number} END AS predicted\nFROM ({margins}) AS scored"
+    )
+
+
+def _kept(keep: Sequence[str]) -> str:
+    for name in keep:
+        if name.lower() in ("probability", "predicted"):
+            raise UsageError(f"--keep {name}: the SELECT gives a column of that name")
+    return "".join(f"{_name(c)}, " for c in dict.fromkeys(keep))
 
 
 def _probability(link: Link) -> str:

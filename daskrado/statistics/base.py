@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from daskrado.errors import UsageError
 from daskrado.privacy.relations import Relation, Sensitivity
 from daskrado.table.compact_encoding import CompactTable
-from daskrado.table.label import Scalar
+from daskrado.table.encoded_table import Labels
+from daskrado.table.label import Scalar, Target
 from daskrado.table.lattice import INT64_ROOM, LEAST_BITS, Lattice
 from daskrado.table.products import Features, dense, take
 
@@ -35,7 +36,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A block of rows on the lattice: features, labels +1/-1, and one public-law seed per row.
+    """A block of rows on the lattice: features, labels +1/-1 or numbers in steps, and one public-law seed per row.
 
     ``features`` are compact, or dense: whole numbers as float64. A label that is missing or was not asked for is 0. A
     row that counts as nothing, because it holds a value that the Domain does not allow, is 0 in all features and in
@@ -45,7 +46,7 @@ class Rows:
     """
 
     features: Features
-    y: NDArray[np.int8]
+    y: Labels
     seeds: NDArray[np.uint64] | None = None
     groups: NDArray[np.int32] | None = None
     place: Place | None = None
@@ -134,6 +135,7 @@ class Additive(ABC):
     noises_rows: ClassVar[bool] = False  # noise is drawn for each row from the key, which must be secret and fresh
     compact: ClassVar[bool] = False
     secret: ClassVar[bool] = False  # whether its own parameters were computed from rows
+    targets: ClassVar[tuple[Target, ...]] = ("sides",)  # labels for which it is meant, and its sensitivity derived
     maxima: ClassVar[int] = 0  # so many entries, the first ones, are maxima over rows instead of sums
 
     @property
@@ -164,7 +166,7 @@ class Additive(ABC):
         return rows
 
     def of_table(
-        self, table: CompactTable, y: NDArray[np.int8], seeds: NDArray[np.uint64], lattice: Lattice
+        self, table: CompactTable, y: Labels, seeds: NDArray[np.uint64], lattice: Lattice
     ) -> NDArray[Any] | None:
         """The same sum over a whole table straight from its columns, where that is faster than block by block."""
         del table, y, seeds, lattice

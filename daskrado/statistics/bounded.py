@@ -16,10 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskrado.errors import UsageError
-from daskrado.privacy.mechanisms import Target
+from daskrado.privacy.mechanisms import Target as Protected
 from daskrado.privacy.protect import Protect
 from daskrado.privacy.relations import Relation, Sensitivity
 from daskrado.statistics.base import Additive, Block, Groups, Headline, IntVector, Rows, Statistic
+from daskrado.table.encoded_table import Labels
+from daskrado.table.label import Target
 from daskrado.table.lattice import Lattice
 
 WEIGHT_BITS = 14
@@ -39,9 +41,7 @@ def unit_weights(owned: NDArray[np.int64], bound: int) -> NDArray[np.int32]:
     return np.where(owned > 0, np.minimum(spread, whole), 0).astype(np.int32)
 
 
-def class_weighted(
-    weights: NDArray[np.uint16] | None, y: NDArray[np.int8], pair: tuple[int, int]
-) -> NDArray[np.uint16]:
+def class_weighted(weights: NDArray[np.uint16] | None, y: Labels, pair: tuple[int, int]) -> NDArray[np.uint16]:
     """Weights of rows, full ones where there are none, times those of the negative and the positive label.
 
     >>> labels = np.array([-1, 1, 0], dtype=np.int8)
@@ -78,6 +78,10 @@ class _OfInner(Additive):
     @property
     def secret(self) -> bool:  # type: ignore[override]
         return self.inner.secret
+
+    @property
+    def targets(self) -> tuple[Target, ...]:  # type: ignore[override]
+        return self.inner.targets
 
     @property
     def label_use(self) -> Literal["required", "optional", "none"]:
@@ -229,11 +233,11 @@ def bounded(statistic: Statistic, bound: int | None, lattice: Lattice) -> Statis
     return Bounded(statistic.width, statistic, bound, lattice.bits)
 
 
-def target_of(statistic: Statistic, lattice: Lattice, protect: Protect) -> Target:
+def target_of(statistic: Statistic, lattice: Lattice, protect: Protect) -> Protected:
     """What is to be protected in a release of a statistic: sums over units where they are bounded, else over rows."""
     if protect.bound is None:
-        return Target(statistic, lattice, protect.relation, protect.rows_per_unit)
-    return Target(bounded(statistic, protect.bound, lattice), lattice, protect.relation)
+        return Protected(statistic, lattice, protect.relation, protect.rows_per_unit)
+    return Protected(bounded(statistic, protect.bound, lattice), lattice, protect.relation)
 
 
 def in_flight(statistic: Additive) -> WeightedSum:

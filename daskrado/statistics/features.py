@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from daskrado.privacy.relations import Relation, Sensitivity
 from daskrado.statistics.base import Block, Groups, IntVector, Rows, Statistic
+from daskrado.table.encoded_table import Labels
 from daskrado.table.lattice import Lattice
 from daskrado.table.products import Features, norms, scatter
 
@@ -88,7 +89,7 @@ class FeatureFacts(LabelFree):
         return 1 << (2 * lattice.bits if self.squares else lattice.bits)
 
 
-def group_sums(x: Features, groups: NDArray[np.integer], count: int, y: NDArray[np.int8] | None = None) -> IntVector:
+def group_sums(x: Features, groups: NDArray[np.integer], count: int, y: Labels | None = None) -> IntVector:
     """Exact sum of rows, or of labels times rows, by group, as int64 of shape (count, features); -1 is no group."""
     factors = np.ones(len(groups), dtype=np.int64) if y is None else y.astype(np.int64)
     return np.ascontiguousarray(scatter(x, factors, groups.astype(np.int64), count).T)

@@ -23,6 +23,7 @@ from daskrado.errors import UsageError
 from daskrado.privacy.relations import Relation, Sensitivity
 from daskrado.statistics.base import Block, Headline, IntVector, Rows, Statistic, integers
 from daskrado.table.compact_encoding import CompactTable
+from daskrado.table.encoded_table import Labels
 from daskrado.table.lattice import Lattice
 from daskrado.table.products import scatter, sums
 
@@ -232,7 +233,7 @@ class HadamardRados(Statistic):
         return sketch.ravel()
 
     def of_table(
-        self, table: CompactTable, y: NDArray[np.int8], seeds: NDArray[np.uint64], lattice: Lattice
+        self, table: CompactTable, y: Labels, seeds: NDArray[np.uint64], lattice: Lattice
     ) -> IntVector | None:
         """One loop from numbers to sums, where all columns are numbers."""
         sketch = table.sketch(lattice, y, seeds, self.count, 0 if self.bucket_zero else 1)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from daskrado.losses.margin import Loss
 from daskrado.statistics.base import Additive, IntVector, Rows, Summary
+from daskrado.table.label import Target
 from daskrado.table.lattice import Lattice
 from daskrado.table.products import dots, outer, sums
 
@@ -50,6 +51,10 @@ class RiskSum(Additive):
     compact: ClassVar[bool] = True
     secret: ClassVar[bool] = True
 
+    @property
+    def targets(self) -> tuple[Target, ...]:  # type: ignore[override]
+        return (self.loss.target,)
+
     def __repr__(self) -> str:
         return f"<RiskSum at {self.width} private weights>"
 
@@ -80,8 +85,8 @@ class RiskSum(Additive):
 
     @property
     def reach(self) -> float:
-        """A bound on the size of every margin."""
-        return float(np.linalg.norm(self.weights)) * self.lattice.norm_bound * (1 + 1e-9)
+        """A bound on the size of every margin, or residual."""
+        return float(np.linalg.norm(self.weights)) * self.lattice.norm_bound * (1 + 1e-9) + self.loss.far
 
     def scales(self) -> tuple[float, float, float]:
         """Powers of two that bound |value| and |slope| of a convex loss within reach; the largest curvature."""
@@ -99,12 +104,13 @@ class RiskSum(Additive):
         """The sums of one block of rows."""
         out = self.zero()
         out[0], out[1] = len(rows.y), np.count_nonzero(rows.y > 0)
-        margins = rows.y * dots(rows.features, self.weights * self.lattice.step)
-        values, slopes, curvatures = self.loss.derivatives(margins)
+        scores = dots(rows.features, self.weights * self.lattice.step)
+        values, slopes, curvatures = self.loss.derivatives(self.loss.arguments(scores, rows.y))
+        signs = self.loss.signs(rows.y)
         top = self.scales()
         digits = _digits(values / top[0])
         parts = [np.array([digit.sum()]) for digit in digits]
-        totals = [sums(rows.features, digit * rows.y) for digit in _digits(slopes / top[1])]
+        totals = [sums(rows.features, digit * signs) for digit in _digits(slopes / top[1])]
         high, middle, low = (np.concatenate(pair) for pair in zip(parts, totals, strict=True))
         words = self._words(out)
         words[1] = low + ((middle & ((1 << _DIGIT) - 1)) << _DIGIT)

@@ -14,6 +14,7 @@ from daskrado.privacy.relations import Relation, Sensitivity
 from daskrado.statistics.base import Block, Groups, IntVector, Rows, Statistic
 from daskrado.statistics.universe import Axis
 from daskrado.table.domain import CategoricalColumn, Domain, NumericColumn
+from daskrado.table.label import Target
 from daskrado.table.lattice import Lattice
 from daskrado.table.products import dots
 
@@ -91,6 +92,10 @@ class ScoreCells(Statistic):
 
     name: ClassVar[str] = "score_cells"
     compact: ClassVar[bool] = True
+
+    @property
+    def targets(self) -> tuple[Target, ...]:  # type: ignore[override]
+        return ("sides",) if self.labels else ("sides", "number")
 
     def __post_init__(self) -> None:
         if not self.scores or any(len(score.votes) != self.width for score in self.scores):

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from daskrado.errors import UsageError
 from daskrado.privacy.relations import Relation, Sensitivity
 from daskrado.statistics.base import Block, IntVector, Rows, Statistic
+from daskrado.table.label import Target
 from daskrado.table.lattice import Lattice
 from daskrado.table.products import outer, squares
 
@@ -42,6 +43,7 @@ class SecondMoments(Statistic):
     pairs: bool = True
 
     name: ClassVar[str] = "second_moments"
+    targets: ClassVar[tuple[Target, ...]] = ("sides", "number")  # it looks at none
     compact: ClassVar[bool] = True
     default_bits: ClassVar[int] = 16  # as of ``Moments``
 

@@ -13,6 +13,7 @@ from daskrado.errors import UsageError
 from daskrado.losses.margin import Loss
 from daskrado.privacy.relations import Relation, Sensitivity
 from daskrado.statistics.base import Block, IntVector, Rows, Statistic
+from daskrado.table.label import Target
 from daskrado.table.lattice import INT64_ROOM, MOST_ROWS, Lattice
 from daskrado.table.products import dots, sums
 
@@ -35,7 +36,8 @@ class SlopeSum(Statistic):
         With |slope| <= 1, truncated toward zero, one row adds a vector of norm at most 1: 1 under add/remove, 2 when
         it is replaced or a feature of it is flipped. Flipping a label turns slope(z) y x into -slope(-z) y x, which
         moves the sum by |slope(z) + slope(-z)| <= 2, and by exactly a <= 1 at most for a loss with the odd
-        coefficient a (f'(z) + f'(-z) = -a; truncation only shortens both terms). L1 by Cauchy-Schwarz.
+        coefficient a (f'(z) + f'(-z) = -a; truncation only shortens both terms). L1 by Cauchy-Schwarz. A loss of
+        residuals u.x - y takes q(slope(u.x - y)) x in its place, no longer than that.
     """
 
     loss: Loss
@@ -46,6 +48,10 @@ class SlopeSum(Statistic):
 
     name: ClassVar[str] = "slopes"
     compact: ClassVar[bool] = True
+
+    @property
+    def targets(self) -> tuple[Target, ...]:  # type: ignore[override]
+        return (self.loss.target,)
 
     def __repr__(self) -> str:
         return f"<SlopeSum of {self.width} weights>"
@@ -67,11 +73,12 @@ class SlopeSum(Statistic):
 
     def partial(self, rows: Rows) -> IntVector:
         """Exact: each margin is a whole number below 2^53, and slopes are summed in int64."""
-        margins = rows.y * dots(rows.features, np.array(self.weights, dtype=np.float64))
+        scores = dots(rows.features, np.array(self.weights, dtype=np.float64))
         assert self.loss.lipschitz is not None
-        slopes = self.loss.slope(margins * math.ldexp(1.0, -self.weight_bits - self.row_bits))
+        scores *= math.ldexp(1.0, -self.weight_bits - self.row_bits)
+        slopes = self.loss.slope(self.loss.arguments(scores, rows.y))
         steps = np.trunc(slopes * (math.ldexp(1.0, self.slope_bits) / self.loss.lipschitz)).astype(np.int64)
-        return sums(rows.features, steps * rows.y)
+        return sums(rows.features, steps * self.loss.signs(rows.y))
 
     def sensitivity(self, relation: Relation) -> Sensitivity:
         """See the class."""

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from daskrado.errors import UsageError
 from daskrado.table.compact import Compact
 from daskrado.table.domain import BooleanColumn, CategoricalColumn, Domain, NumericColumn
+from daskrado.table.encoded_table import Labels
 from daskrado.table.products import Features
 
 MAX_CELLS = 2_000_000
@@ -30,7 +31,7 @@ class Axis:
     start: int | None
     signed: bool = False
 
-    def codes(self, x: Features, y: NDArray[np.int8]) -> NDArray[np.int64]:
+    def codes(self, x: Features, y: Labels) -> NDArray[np.int64]:
         """The value of each encoded row, as a position: where a one-hot part is largest, or a sign.
 
         -1 in a row that counts as nothing, all of whose parts are 0.

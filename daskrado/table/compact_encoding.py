@@ -73,7 +73,7 @@ class CompactTable:
         return out
 
     def sketch(
-        self, lattice: Lattice, y: NDArray[np.int8], seeds: NDArray[np.uint64], count: int, first: int
+        self, lattice: Lattice, y: NDArray[Any], seeds: NDArray[np.uint64], count: int, first: int
     ) -> NDArray[np.int64] | None:
         """Sums of signs times rows by bucket, as (features, ``count``), and of labels times rows in bucket 0.
 

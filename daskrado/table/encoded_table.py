@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 from daskrado.table.domain import BooleanColumn, Domain, NumericColumn
 from daskrado.table.fourier_features import fourier_features
 
+Labels = NDArray[np.signedinteger[Any]]
+"""+1 or -1 for two sides, odd steps for numbers (``label_sides``); 0 where there is none."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Problem:
@@ -40,7 +43,7 @@ class EncodedTable:
 
     domain: Domain
     length: int
-    labels: NDArray[np.int8] | None = None
+    labels: Labels | None = None
     ids: NDArray[np.uint64] | NDArray[np.object_] | None = None
     groups: NDArray[np.int32] | None = None
     unusable: NDArray[np.bool_] | None = None

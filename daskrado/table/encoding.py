@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from daskrado.table import inner_loops as loops
 from daskrado.table.arrow_arrays import in_days, null_mask, places_or_none, plain, to_numpy, trimmed, value_set
 from daskrado.table.domain import BooleanColumn, CategoricalColumn, DateColumn, Domain, NumericColumn
-from daskrado.table.encoded_table import EncodedTable
+from daskrado.table.encoded_table import EncodedTable, Labels
 from daskrado.table.label import Scalar
-from daskrado.table.label_sides import MISSING, OUTSIDE, label_problem, label_sides
+from daskrado.table.label_sides import MISSING, OUTSIDE, label_numbers, label_problem, label_sides
 from daskrado.table.type_hints import is_number, is_text, kind_hint, values_hint
 from daskrado.table.yaml_file import shown
 
@@ -198,8 +198,10 @@ def encode_groups(
     out.groups = index
 
 
-def _labels(out: EncodedTable, data: pa.Array, missing: bool) -> NDArray[np.int8]:
+def _labels(out: EncodedTable, data: pa.Array, missing: bool) -> Labels:
     label = out.domain.label
+    if label.target == "number":
+        return _label_numbers(out, data, missing)
     if pa.types.is_boolean(data.type) and not data.null_count and isinstance(label.positive, bool):
         truth = to_numpy(data).view(np.int8)
         return 2 * truth - np.int8(1) if label.positive else np.int8(1) - 2 * truth
@@ -213,6 +215,21 @@ def _labels(out: EncodedTable, data: pa.Array, missing: bool) -> NDArray[np.int8
     if outside.any():
         out.fault(label.column, f"label outside {label.in_words}", outside)
     return np.where(abs(found) == 1, found, np.int8(0))
+
+
+def _label_numbers(out: EncodedTable, data: pa.Array, missing: bool) -> Labels:
+    label = out.domain.label
+    if not pa.types.is_null(data.type) and (problem := label_problem(label, data.type)) is not None:
+        out.mismatch(label.column, problem)
+        return np.zeros(out.length, dtype=np.int16)
+    found = label_numbers(label, data)
+    absent = found == MISSING
+    if not missing and absent.any():
+        if label.nulls == "drop":
+            out.drop(absent)
+        else:
+            out.fault(label.column, f"label outside {label.in_words}", absent)
+    return found
 
 
 def encode_classes(out: EncodedTable, data: pa.ChunkedArray, classes: Sequence[Scalar]) -> NDArray[np.int64]:

@@ -1,4 +1,4 @@
-"""The label: which values of its column, or which side of a threshold, are +1 and which are -1. All of it public."""
+"""The label: two sides of its column's values or numbers, or a number between bounds. All of it public."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from daskrado.table.yaml_file import Frozen
 
 Scalar = StrictBool | int | float | str
 Side = Scalar | tuple[Scalar, ...]
+Target = Literal["sides", "number"]
+TARGETS: dict[Target, str] = {"sides": "one of two sides", "number": "a number"}
 REST = "rest"  # as a side: every value that the other side does not list
 
 
@@ -27,20 +29,27 @@ class Grown(Frozen):
 
 
 class Label(Grown):
-    """The label column and what is +1 and what is -1 in it.
+    """The label column and what is +1 and what is -1 in it; or the ``bounds`` of a number that is to be predicted.
 
     A side is a value, a list of values or ``rest``; or numbers ``above`` (or ``below``) a threshold are positive and
     all others negative. What is on neither side is not allowed, and so is a null unless ``nulls`` says what it means.
+    A number beyond its bounds counts as the nearer one.
 
     >>> Label(column="readmitted", positive=["<30"], negative="rest").pair
     ('rest', '<30')
     >>> Label(column="delay", above=15).pair
     ('at most 15', 'above 15')
+    >>> Label(column="rings", kind="number", bounds=(0, 30)).target
+    'number'
     """
 
-    later: ClassVar[frozenset[str]] = frozenset({"positive", "negative", "above", "below", "nulls", "trim"})
+    later: ClassVar[frozenset[str]] = frozenset(
+        {"kind", "bounds", "positive", "negative", "above", "below", "nulls", "trim"}
+    )
 
     column: str
+    kind: Target = "sides"
+    bounds: tuple[float, float] | None = Field(default=None, description="of a number: the least and the largest")
     positive: Side = cast(Side, None)  # with a threshold alone
     negative: Side = cast(Side, None)
     above: float | None = Field(default=None, description="larger numbers are positive, all others negative")
@@ -56,17 +65,29 @@ class Label(Grown):
         """Name the key that is missing: two sides, or one threshold."""
         if not isinstance(content, dict):
             return content
+        if content.get("bounds") is not None or content.get("kind") == "number":
+            return _number_keys(content)
         given = [key for key in ("above", "below") if content.get(key) is not None]
         sides = [key for key in ("positive", "negative") if key in content]
         if len(given) > 1 or (given and sides):
             raise ValueError("give positive and negative, or one threshold: above or below")
         if not given and len(sides) < 2:
             key = "negative" if "positive" in sides else "positive"
-            raise ValueError(f"{key} is missing: a value, a list of values or rest; or give a threshold, above")
+            raise ValueError(
+                f"{key} is missing: a value, a list of values or rest; or give a threshold, above; or to predict a "
+                "number its bounds"
+            )
         return content
 
     @model_validator(mode="after")
     def _check_sides(self) -> Label:
+        if self.bounds is not None:
+            low, high = self.bounds
+            if not (high - low > 1e-9 * max(abs(low), abs(high), 1e-90) and max(abs(low), abs(high)) <= 1e100):
+                raise ValueError(
+                    f"bounds are two numbers, the smaller one first and not too close, got {low:g}, {high:g}"
+                )
+            return self
         if self.threshold is not None:
             if self.trim:
                 raise ValueError("trim is for texts, and a threshold for numbers: drop one")
@@ -97,6 +118,18 @@ class Label(Grown):
             raise ValueError(f"trim compares texts without blanks around them, got {list(values)}")
 
     @property
+    def target(self) -> Target:
+        """What a model predicts: one of two sides, or a number."""
+        return self.kind
+
+    @property
+    def span(self) -> tuple[float, float]:
+        """Of a number: the middle of its bounds, and half of what is between them."""
+        assert self.bounds is not None
+        low, high = self.bounds
+        return (low + high) / 2, (high - low) / 2
+
+    @property
     def threshold(self) -> float | None:
         """The number that divides the sides, where the label is a number."""
         return self.below if self.above is None else self.above
@@ -125,18 +158,24 @@ class Label(Grown):
     @property
     def rest(self) -> int:
         """The side of a value that is not named: +1, -1, or 0 for neither."""
-        if self.threshold is not None:
+        if self.threshold is not None or self.bounds is not None:
             return 0
         return 1 if self.positives is None else -1 if self.negatives is None else 0
 
     @property
     def plain(self) -> bool:
         """Whether the sides are two single values."""
-        return self.threshold is None and not any(isinstance(s, tuple) for s in (self.positive, self.negative))
+        return (
+            self.threshold is None
+            and self.bounds is None
+            and not any(isinstance(s, tuple) for s in (self.positive, self.negative))
+        )
 
     @property
     def pair(self) -> tuple[Scalar, Scalar]:
         """What predictions are called: the negative and the positive side, as values or in words."""
+        if self.bounds is not None:
+            raise UsageError(f"label {self.column!r} is a number, not one of two sides")
         if self.above is not None:
             return f"at most {self.above:g}", f"above {self.above:g}"
         if self.below is not None:
@@ -148,7 +187,7 @@ class Label(Grown):
     @property
     def in_words(self) -> str:
         """The values that are on a side, as they are declared."""
-        if self.threshold is not None:
+        if self.threshold is not None or self.bounds is not None:
             return "finite numbers"
         return f"{list(self.values)}" if not self.rest else f"{list(self.values)} and all other values"
 
@@ -159,6 +198,20 @@ class Label(Grown):
                 f"{what} needs a label of two single values, positive and negative; make such a column first"
             )
         return self.pair
+
+
+def _number_keys(content: dict[str, Any]) -> dict[str, Any]:
+    """The keys of a number: its bounds, and what becomes of nulls."""
+    if extra := sorted(content.keys() - {"column", "kind", "bounds", "nulls"}):
+        raise ValueError(f"a number has bounds and no sides: drop {extra[0]}, or drop bounds")
+    if content.get("kind", "number") != "number" or content.get("nulls", "error") not in ("error", "drop"):
+        raise ValueError("bounds are of kind: number, with nulls: error or drop")
+    bounds = content.get("bounds")
+    if bounds is None:
+        raise ValueError("bounds is missing: the least and the largest number that counts, as in bounds: [0, 30]")
+    if not isinstance(bounds, list | tuple) or len(bounds) != 2:
+        raise ValueError(f"bounds are two numbers, the least and the largest, got {bounds!r}")
+    return {**content, "kind": "number"}
 
 
 def _in_words(values: tuple[Scalar, ...] | None) -> str:

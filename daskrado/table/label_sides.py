@@ -1,4 +1,4 @@
-"""Which side of the label each item of its column is on."""
+"""Which side of the label each item of its column is on, or which number it is."""
 
 from __future__ import annotations
 
@@ -12,16 +12,35 @@ from daskrado.table.type_hints import is_number, kind_hint, values_hint
 from daskrado.table.yaml_file import shown
 
 MISSING, OUTSIDE = np.int8(0), np.int8(2)  # no value; a value on neither side
+LABEL_BITS = 11  # a number has so many bits between its bounds: sums of 2^40 of them, times rows, fit in 64
 _SIDES = {"positive": np.int8(1), "negative": np.int8(-1)}
 
 
 def label_problem(label: Label, kind: pa.DataType) -> str | None:
     """Why a label column of this Arrow type does not fit the Domain; None if it does."""
-    if label.threshold is not None:
-        return None if is_number(kind) else f"is {kind}, but the Domain's label is a threshold{kind_hint(kind)}"
+    if label.threshold is not None or label.bounds is not None:
+        said = "a threshold" if label.bounds is None else "a number"
+        return None if is_number(kind) else f"is {kind}, but the Domain's label is {said}{kind_hint(kind)}"
     fits = value_set(label.values, kind) is not None
     said = f"is {kind}, but the Domain's label values are {shown(label.values)}"
     return None if fits else said + values_hint(label.values, kind)
+
+
+def label_numbers(label: Label, data: pa.Array) -> NDArray[np.int16]:
+    """Numbers in steps of 2^-LABEL_BITS of half their bounds: the middle of the cell, always odd; MISSING is 0.
+
+    >>> label = Label(column="rings", kind="number", bounds=(0, 2))
+    >>> (label_numbers(label, pa.array([-5.0, 0.0, 1.0, 2.0, 9.0, None])) / 2**LABEL_BITS).round(3).tolist()
+    [-1.0, -1.0, 0.0, 1.0, 1.0, 0.0]
+    """
+    assert label.bounds is not None
+    low, high = label.bounds
+    there, numbers = _numbers(data)
+    cells = np.floor((np.clip(numbers, low, high) - low) / (high - low) * (1 << LABEL_BITS))
+    steps = 2 * np.clip(np.nan_to_num(cells), 0, (1 << LABEL_BITS) - 1) + 1 - (1 << LABEL_BITS)
+    found = np.zeros(len(data), dtype=np.int16)
+    found[there] = np.where(np.isfinite(numbers), steps, MISSING).astype(np.int16)
+    return found
 
 
 def label_sides(label: Label, data: pa.Array) -> NDArray[np.int8] | None:
@@ -47,10 +66,16 @@ def label_sides(label: Label, data: pa.Array) -> NDArray[np.int8] | None:
 def _beyond(label: Label, data: pa.Array) -> NDArray[np.int8]:
     """The sides of numbers, by the threshold."""
     found = np.zeros(len(data), dtype=np.int8)
-    there = ~null_mask(data)
-    if there.any():
-        known = data.drop_null()
-        numbers = to_numpy(known.cast(pa.float64()) if pa.types.is_decimal(known.type) else known).astype(np.float64)
-        hit = numbers > label.above if label.above is not None else numbers < float(label.below or 0.0)
-        found[there] = np.where(np.isfinite(numbers), 2 * hit.astype(np.int8) - np.int8(1), MISSING)
+    there, numbers = _numbers(data)
+    hit = numbers > label.above if label.above is not None else numbers < float(label.below or 0.0)
+    found[there] = np.where(np.isfinite(numbers), 2 * hit.astype(np.int8) - np.int8(1), MISSING)
     return found
+
+
+def _numbers(data: pa.Array) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+    """Where a column has values, and those."""
+    there = ~null_mask(data)
+    if not there.any():
+        return there, np.zeros(0)
+    known = data.drop_null()
+    return there, to_numpy(known.cast(pa.float64()) if pa.types.is_decimal(known.type) else known).astype(np.float64)

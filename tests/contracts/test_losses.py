@@ -8,6 +8,7 @@ import pytest
 from daskrado.losses.linear_odd import AbsoluteOdd
 from daskrado.losses.margin import Huber, HuberLogistic, Logistic, Loss, SmoothHinge, Square
 from daskrado.losses.proper import GENERATORS, SymmetricProper
+from daskrado.losses.residual import ResidualHuber
 from daskrado.registry import kinds, make, options
 
 PACKAGE = "daskrado.losses"
@@ -18,6 +19,7 @@ WITH_OPTIONS: dict[str, list[Loss]] = {
     "huber": [Huber(h) for h in (0.05, 0.25, 2.0)],
     "smooth_hinge": [SmoothHinge(h) for h in (0.05, 0.25, 2.0)],
     "huber_logistic": [HuberLogistic(share, h) for share, h in ((0.1, 1.0), (0.3, 0.5), (0.05, 0.2), (1.0, 2.0))],
+    "residual_huber": [ResidualHuber(h) for h in (0.05, 2.0)],
     "absolute": [AbsoluteOdd(1.5, 0.1), AbsoluteOdd(0.5, 0.5)],
     "proper": [SymmetricProper(generator) for generator in GENERATORS.values()],
 }
@@ -38,6 +40,8 @@ def kinks(loss: Loss) -> list[float]:
     """Margins at which the slope has one-sided derivatives only."""
     if isinstance(loss, Huber | HuberLogistic):
         return [1 - loss.h, 1 + loss.h]
+    if isinstance(loss, ResidualHuber):
+        return [-loss.h, loss.h]
     return [0.0] if isinstance(loss, AbsoluteOdd) and not loss.rounding else []
 
 
@@ -88,8 +92,10 @@ def test_derivatives_together_are_those_one_by_one(loss: Loss) -> None:
 
 @by_name
 def test_bounded_losses_fall(loss: Loss) -> None:
-    """The private learners' proofs use that the slope never changes sign."""
-    if loss.lipschitz is not None:
+    """A loss of margins never rises; one of residuals does, on both sides of 0."""
+    if loss.target == "number":
+        assert (np.sign(loss.slope(GRID)) == np.sign(GRID)).all()
+    elif loss.lipschitz is not None:
         assert (loss.slope(np.linspace(-60, 60, 100_001)) <= 0).all()
 
 
@@ -102,7 +108,9 @@ def test_convex(loss: Loss) -> None:
 @by_name
 def test_odd_coefficient(loss: Loss) -> None:
     odd_part = loss.value(GRID) - loss.value(-GRID)
-    if loss.odd is not None:
+    if loss.target == "number":
+        np.testing.assert_array_equal(odd_part, 0.0)
+    elif loss.odd is not None:
         np.testing.assert_allclose(odd_part, -loss.odd * GRID, atol=1e-10)
     else:
         ratio = odd_part[GRID > 0.5] / GRID[GRID > 0.5]

@@ -15,6 +15,7 @@ import daskrado.statistics  # noqa: F401  (registers the subclasses)
 from daskrado import registry
 from daskrado.errors import UsageError
 from daskrado.losses.margin import Huber
+from daskrado.losses.residual import ResidualHuber
 from daskrado.privacy.relations import Relation
 from daskrado.statistics import (
     BalancedRados,
@@ -32,11 +33,13 @@ from daskrado.statistics import (
 )
 from daskrado.statistics.boosting import MistakeCounts
 from daskrado.statistics.column_cells import ColumnCells
+from daskrado.statistics.number_moments import NumberMoments
 from daskrado.statistics.score_cells import Score, ScoreCells
 from daskrado.statistics.second_moments import SecondMoments
 from daskrado.statistics.slopes import SlopeSum
 from daskrado.statistics.universe import Axis, Universe
 from daskrado.table.cells import CellColumn
+from daskrado.table.label_sides import LABEL_BITS
 from daskrado.table.lattice import Lattice
 
 WIDTH = 4
@@ -50,6 +53,8 @@ EXAMPLES: list[Statistic] = [
     MeanOperator(1),
     Moments(WIDTH),
     Moments(1),
+    NumberMoments(WIDTH),
+    NumberMoments(1),
     SecondMoments(WIDTH),
     SecondMoments(1),
     SecondMoments(WIDTH, pairs=False),
@@ -62,6 +67,7 @@ EXAMPLES: list[Statistic] = [
     NoisyColumnRados(WIDTH, 6, (0,), 1.0, balanced=False),
     MistakeCounts(WIDTH, np.tile(np.eye(WIDTH)[0], (5, 1)).tobytes()),
     SlopeSum.at(np.zeros(WIDTH), Huber(0.5), LATTICE),
+    SlopeSum.at(np.array([0.4, -1.0, 0.2, 0.0]), ResidualHuber(0.05), LATTICE),
     ColumnCells(WIDTH, (CELLS,)),
     ColumnCells(WIDTH, (CELLS, replace(CELLS, name="b", places=(1, 0, 0))), whole=False),
     Histogram(WIDTH, UNIVERSE),
@@ -93,10 +99,19 @@ def test_every_statistic_is_under_contract() -> None:
     assert known <= {type(s) for s in EXAMPLES}
 
 
-def random_rows(draw: np.random.Generator, count: int, width: int) -> Rows:
+def random_rows(draw: np.random.Generator, count: int, width: int, statistic: Statistic | None = None) -> Rows:
     raw = np.asfortranarray(draw.normal(size=(count, width)) * draw.choice([0.1, 1.0, 50.0], size=(count, 1)))
     y = draw.choice(np.array([-1, 1], dtype=np.int8), size=count)
-    return Rows(LATTICE.quantise(raw), y, draw.integers(0, 2**64, size=count, dtype=np.uint64))
+    rows = Rows(LATTICE.quantise(raw), y, draw.integers(0, 2**64, size=count, dtype=np.uint64))
+    return rows if statistic is None else labelled(statistic, rows, draw)
+
+
+def labelled(statistic: Statistic, rows: Rows, draw: np.random.Generator | None = None) -> Rows:
+    """The same rows with labels that the statistic is meant for: numbers of either sign, the largest without draw."""
+    if "sides" in statistic.targets:
+        return rows
+    sizes = np.full(len(rows.y), 2**LABEL_BITS - 1) if draw is None else 2 * draw.integers(0, 1024, len(rows.y)) + 1
+    return replace(rows, y=(rows.y * sizes).astype(np.int16))
 
 
 def take(rows: Rows, index: object) -> Rows:
@@ -106,7 +121,7 @@ def take(rows: Rows, index: object) -> Rows:
 
 @cases
 def test_zero_is_the_identity_and_shapes_are_declared(statistic: Statistic) -> None:
-    value = statistic.partial(random_rows(np.random.default_rng(1), 20, statistic.width))
+    value = statistic.partial(random_rows(np.random.default_rng(1), 20, statistic.width, statistic))
     assert value.dtype == np.int64
     assert value.shape == (statistic.size,) == statistic.zero().shape
     assert np.array_equal(statistic.merge(statistic.zero(), value), value)
@@ -119,7 +134,7 @@ def test_zero_is_the_identity_and_shapes_are_declared(statistic: Statistic) -> N
 @cases
 def test_any_partitioning_and_order_give_the_same_bits(statistic: Statistic) -> None:
     draw = np.random.default_rng(2)
-    rows = random_rows(draw, 97, statistic.width)
+    rows = random_rows(draw, 97, statistic.width, statistic)
     whole = statistic.partial(rows)
     for parts in (1, 2, 7, 64):
         shuffled = draw.permutation(97)
@@ -136,7 +151,7 @@ def test_one_row_never_exceeds_the_overflow_guard(statistic: Statistic) -> None:
     draw = np.random.default_rng(3)
     for _ in range(50):
         rows = Rows(x, np.array([draw.choice([-1, 1])], dtype=np.int8), draw.integers(0, 2**64, 1, dtype=np.uint64))
-        assert np.abs(statistic.partial(rows)).max() <= statistic.largest_per_row(LATTICE)
+        assert np.abs(statistic.partial(labelled(statistic, rows))).max() <= statistic.largest_per_row(LATTICE)
 
 
 @cases
@@ -227,6 +242,7 @@ def test_a_row_that_becomes_nothing_moves_it_no_further_than_declared(
             seeds = draw.integers(0, 2**64, 2, dtype=np.uint64)
             nothing = replace(_one(np.zeros(statistic.width), 1, int(seeds[1])), y=np.zeros(1, dtype=np.int8))
             other = _none(statistic.width) if relation is Relation.ADD_REMOVE else _one(x, y, int(seeds[0]))
+            other = labelled(statistic, other)
             moved = normalised(statistic, statistic.partial(nothing) - statistic.partial(other), declared.public)
             assert np.abs(moved).sum() <= declared.l1 + 1e-9
             assert np.linalg.norm(moved) <= declared.l2 + 1e-9
@@ -241,7 +257,7 @@ def test_no_neighbour_moves_it_further_than_declared(statistic: Statistic, relat
         pytest.skip(f"{statistic.name} does not offer {relation}")
     worst1 = worst2 = 0.0
     for before, after in neighbours(relation, np.random.default_rng(4), statistic.width):
-        change = statistic.partial(before) - statistic.partial(after)
+        change = statistic.partial(labelled(statistic, before)) - statistic.partial(labelled(statistic, after))
         moved = normalised(statistic, change, declared.public)
         worst1, worst2 = max(worst1, np.abs(moved).sum()), max(worst2, float(np.linalg.norm(moved)))
         for name in declared.public:

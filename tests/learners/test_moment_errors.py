@@ -151,3 +151,46 @@ def test_rows_of_one_unit_may_be_alike() -> None:
     one, four = (error_bars(clinic.domain, replace(moments, clusters=k), found) for k in (1, 4))
     known = np.isfinite(one.low)
     assert (four.high - four.low)[known] == pytest.approx(2 * (one.high - one.low)[known])
+
+
+class Numbers(Released):
+    """The same population with a number as its label: a mean for each kind of row, and normal residuals."""
+
+    def __init__(self, spread: float) -> None:
+        super().__init__(1.0, 0.0)
+        self.mean, self.spread = 0.4 * (2 * self.yes - 1), spread
+
+    def draw(self, random: np.random.Generator, rows: int, sigma: float) -> NoisyMoments:
+        counts = random.multinomial(rows, self.chance)
+        total = counts * self.mean + self.spread * np.sqrt(counts) * random.normal(size=len(counts))
+        square = float(counts @ (self.mean**2 + self.spread**2) + 2 * self.mean @ (total - counts * self.mean))
+        _, second = self.sums(counts, counts)
+        triangle = random.normal(size=second.shape) * sigma
+        noise = np.triu(triangle) + np.triu(triangle, 1).T
+        mean = self.x.T @ total + sigma * random.normal(size=self.x.shape[1])
+        return NoisyMoments(mean, second + noise, sigma, sigma, label=square + 4 * sigma * random.normal())
+
+    def truth(self) -> np.ndarray:
+        _, second = self.sums(self.chance, self.chance)
+        return self.centred(np.linalg.pinv(second, rcond=1e-10) @ (self.x.T @ (self.chance * self.mean)))
+
+
+@pytest.mark.parametrize(("rows", "sigma"), [(20_000, 0.0), (20_000, 6.0), (200_000, 60.0)])
+def test_intervals_of_a_regression_hold_the_populations_weights(rows: int, sigma: float) -> None:
+    clinic, random = Numbers(0.2), np.random.default_rng(19)
+    truth = clinic.truth()
+    held = np.array([clinic.held(clinic.draw(random, rows, sigma), truth) for _ in range(1500)])
+    coverage = np.nanmean(np.delete(held, 4, axis=1), axis=0)
+    assert 0.935 < coverage.mean() < 0.97
+    assert coverage.min() > 0.92
+
+
+def test_without_the_spread_of_labels_intervals_would_be_far_too_wide() -> None:
+    """Labels of +-1 have squares of 1; a number's are released, and its intervals follow them."""
+    clinic, random = Numbers(0.2), np.random.default_rng(20)
+    moments = clinic.draw(random, 20_000, 6.0)
+    widths = []
+    for one in (moments, replace(moments, label=None)):
+        bars = error_bars(clinic.domain, one, Identified.of(clinic.domain, np.diag(one.second), one.seen))
+        widths.append(np.nanmean(bars.high - bars.low))
+    assert widths[0] < 0.4 * widths[1]

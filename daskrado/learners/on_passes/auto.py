@@ -11,20 +11,29 @@ from daskrado.learners.on_passes.erm import ObjectivePerturbation, OutputPerturb
 from daskrado.learners.on_passes.gradient import PrivateGradient
 from daskrado.learners.on_passes.iterative import Guarantee, IterativeLearner, Learned, Session, worthwhile_guarantee
 from daskrado.losses.margin import Huber
+from daskrado.losses.residual import ResidualHuber
 from daskrado.privacy.perturbation import PublicFacts
+from daskrado.table.label import Target
 
 
 @dataclass(frozen=True)
 class Auto(IterativeLearner):
     """The candidate with the least forecast excess risk. The forecast reads no row, so the choice costs nothing."""
 
+    number: bool = False  # the label is one; no file says so, the Domain does
+
     name: ClassVar[str] = "auto"
+    hidden: ClassVar[frozenset[str]] = frozenset({"number"})
+
+    def for_target(self, target: Target) -> IterativeLearner:
+        return Auto(target == "number")
 
     def ranked(self, facts: PublicFacts) -> list[tuple[float, IterativeLearner]]:
         """Candidates by forecast, best first; those that refuse these facts are left out, unless all do."""
-        candidates: list[IterativeLearner] = [ObjectivePerturbation(Huber(0.5)), OutputPerturbation(Huber(0.5))]
+        loss = ResidualHuber() if self.number else Huber(0.5)
+        candidates: list[IterativeLearner] = [ObjectivePerturbation(loss), OutputPerturbation(loss)]
         if facts.delta > 0:
-            candidates.insert(0, PrivateGradient())
+            candidates.insert(0, PrivateGradient(ResidualHuber() if self.number else None))
         able: list[tuple[float, IterativeLearner]] = []
         refusals: list[UsageError] = []
         for one in candidates:

@@ -112,6 +112,8 @@ def descent_bars(domain: Domain, trace: Trace) -> ErrorBars:
     """
     squares, seen = trace.squares, trace.seen
     none = ErrorBars.none(domain.width, "no intervals: ")
+    if trace.loss.target == "number":
+        return replace(none, about=f"{none.about}a descent does not say how residuals spread; moments do", seen=seen)
     if not trace.pairs:
         return replace(none, about=f"{none.about}products of so many features were not released", seen=seen)
     enough = KNOWN * trace.second_noise / math.sqrt(2) * math.sqrt(max(1, int(seen.sum())))

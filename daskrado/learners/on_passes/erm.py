@@ -24,6 +24,7 @@ from daskrado.learners.on_passes.iterative import (
 )
 from daskrado.learners.on_passes.solver import Objective, Solution, certifiable, minimise
 from daskrado.losses.margin import Huber, Logistic, Loss, SmoothHinge
+from daskrado.losses.residual import ResidualHuber, ResidualSquare
 from daskrado.privacy.accountant import ApproximateEvent, PureEvent
 from daskrado.privacy.gamma import DRAWN, integer_l2_gamma, l2_gamma, l2_gamma_variance, normal_vector
 from daskrado.privacy.perturbation import (
@@ -54,6 +55,7 @@ class Erm(LossLearner):
     tolerance: Annotated[float, Field(gt=0, lt=1)] = TOLERANCE
 
     name: ClassVar[str] = "erm"
+    number_loss: ClassVar[Loss] = ResidualSquare()
     default_bits: ClassVar[int] = FINE_BITS
     secret_bits: ClassVar[int] = FINE_BITS
     private: ClassVar[bool] = False
@@ -88,7 +90,7 @@ class Erm(LossLearner):
             watch=session.watch,
         )
         label = session.passes.domain.label
-        if found.positives in (0, found.rows):
+        if label.target == "sides" and found.positives in (0, found.rows):
             only = label.pair[bool(found.positives)]
             raise DataError(f"column {label.column!r}: every row has the label {only!r}; a classifier needs both")
         if found.gradient > tolerance:
@@ -382,4 +384,4 @@ def _bias(ridge: float, facts: PublicFacts) -> float:
 
 def _described(loss: Loss, ridge: float) -> dict[str, Any]:
     details: dict[str, Any] = {"loss": loss.name, "regularisation": ridge}
-    return details | ({"h": loss.h} if isinstance(loss, Huber | SmoothHinge) else {})
+    return details | ({"h": loss.h} if isinstance(loss, Huber | SmoothHinge | ResidualHuber) else {})

@@ -27,6 +27,7 @@ from daskrado.learners.on_passes.iterative import (
 from daskrado.learners.on_passes.preconditioner import OWN_DEVIATIONS, Preconditioner
 from daskrado.learners.on_passes.schedule import STEPS, Schedule, noises, schedule
 from daskrado.losses.margin import Huber, HuberLogistic, SmoothHinge
+from daskrado.losses.residual import ResidualHuber
 from daskrado.privacy.accountant import rounding_gap
 from daskrado.privacy.gaussian_calibration import Calibration, calibrate
 from daskrado.privacy.noise import MAX_SCALE, discrete_gaussian
@@ -213,7 +214,7 @@ class PrivateGradient(LossLearner):
             "size_of_indicators": plan.indicators,
             "smooth": self.smooth,
         }
-        if isinstance(plan.loss, Huber | SmoothHinge | HuberLogistic):
+        if isinstance(plan.loss, Huber | SmoothHinge | HuberLogistic | ResidualHuber):
             details["h"] = plan.loss.h
         return details | ({"huber_share": plan.loss.share} if isinstance(plan.loss, HuberLogistic) else {})
 

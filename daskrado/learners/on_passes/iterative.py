@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
@@ -17,12 +17,14 @@ from daskrado.lake.collect import Passes, Share
 from daskrado.learners.base import Learned as Learned
 from daskrado.learners.base import Learner
 from daskrado.losses.margin import PACKAGE, Loss
+from daskrado.losses.residual import ResidualHuber
 from daskrado.privacy.accountant import Event, gaussian_sigma
 from daskrado.privacy.perturbation import PublicFacts
 from daskrado.privacy.relations import Relation
 from daskrado.registry import one_of
 from daskrado.statistics.second_moments import SecondMoments
 from daskrado.statistics.slopes import SECRET_ROW_BITS
+from daskrado.table.label import TARGETS, Target
 
 if TYPE_CHECKING:
     from daskrado.lake.collect import Progress
@@ -101,6 +103,12 @@ class IterativeLearner(Learner):
         del facts
         return self
 
+    def for_target(self, target: Target) -> IterativeLearner:
+        """The learner as it is for such labels; refuses those that it cannot learn."""
+        if target != "sides":
+            raise UsageError(f"learner {self.name} needs a label of two sides; for a number take moments or gradient")
+        return self
+
     @abstractmethod
     def guarantee(self, facts: PublicFacts) -> Guarantee:
         """What it costs: refuses what cannot be done, from public facts only."""
@@ -141,7 +149,19 @@ class LossLearner(IterativeLearner):
             found |= {} if h is None else {"loss": {"kind": loss, "h": h}}
         return found
 
+    def for_target(self, target: Target) -> IterativeLearner:
+        """With a loss for such labels: of a number the default is one of residuals."""
+        own = {one.name: one for one in fields(self)}["loss"].default  # type: ignore[arg-type]
+        loss: Loss | None = vars(self)["loss"]
+        if target == "number" and loss == own:
+            return replace(self, loss=self.number_loss)  # type: ignore[type-var]
+        if loss is not None and loss.target != target:
+            fitting = "residual_huber" if target == "number" else "logistic or huber"
+            raise UsageError(f"loss {loss.name} is not meant for a label that is {TARGETS[target]}: take {fitting}")
+        return self
+
     loss_name: ClassVar[str] = "logistic"  # of the default loss
+    number_loss: ClassVar[Loss] = ResidualHuber()
 
 
 def noise_to_signal(facts: PublicFacts, *, gaussian: bool = False) -> float:

@@ -30,7 +30,8 @@ ABOUT = (
 class NoisyMoments:
     """Released moments of rows in the unit ball, with the deviation of the noise on an entry of each.
 
-    ``clusters``: rows of one unit may be alike, and together they count as at most so many.
+    ``clusters``: rows of one unit may be alike, and together they count as at most so many. ``label`` is the sum of
+    squared labels where they are numbers; labels of +-1 have the number of rows.
     """
 
     mean: Vector
@@ -38,6 +39,13 @@ class NoisyMoments:
     mean_noise: float
     second_noise: float
     clusters: int = 1
+    label: float | None = None
+
+    def residual_square(self, domain: Domain, theta: Vector, space: Identified) -> float:
+        """The mean square of what ``theta`` leaves of the labels."""
+        rows = row_count(domain, self.second, space)
+        total = rows if self.label is None else self.label
+        return max(0.0, total - 2 * float(theta @ self.mean) + float(theta @ self.second @ theta)) / rows
 
     @property
     def seen(self) -> Mask:
@@ -57,7 +65,8 @@ def error_bars(domain: Domain, moments: NoisyMoments, found: Identified) -> Erro
     residual. The triangle's noise is shared: Cov(E b) = sigma^2 (|b|^2 I + b b' - diag(b_i^2)). The law holds where
     no eigenvalue of the released S is small against E: rare categories are set aside first, and where the least
     eigenvalue of the rest is still below ENOUGH sigma sqrt(d) there are no intervals. The variance of u is
-    :func:`residual_spread` or the homoscedastic one, whichever is larger for a weight.
+    :func:`residual_spread` or the homoscedastic one, whichever is larger for a weight; of numbers the latter, for
+    moments do not say where residuals are larger.
 
     *Reference*: Ferrando, Wang and Sheldon (2022) for intervals from a release alone; White (1980), the sandwich.
     """
@@ -80,16 +89,18 @@ def error_bars(domain: Domain, moments: NoisyMoments, found: Identified) -> Erro
     shared = float(theta @ theta) * np.eye(domain.width) + np.outer(theta, theta) - np.diag(theta**2)
     noise = moments.mean_noise**2 * np.eye(domain.width) + moments.second_noise**2 * shared
     rows = row_count(domain, moments.second, space)
-    even = max(0.0, 1 - float(theta @ moments.mean) / rows) * moments.second
+    even = moments.residual_square(domain, theta, space) * moments.second
     map_ = space.centre @ inverse
-    spread = np.maximum(
-        _diagonal(map_, even), _diagonal(map_, residual_spread(domain, moments.second, theta, rows, space))
-    )
+    spread = _diagonal(map_, even)
+    if moments.label is None:
+        sides = residual_spread(domain, moments.second, theta, rows, space)
+        spread = np.maximum(spread, _diagonal(map_, sides))
     spread += share_spread(domain, moments, theta, rows, space)
     deviation = np.sqrt(np.maximum(0.0, moments.clusters * spread + _diagonal(map_, noise)))
     centre, reach = space.centre @ theta, -float(ndtri((1 - LEVEL) / 2)) * deviation
     ends = [np.where(known, (centre + side * reach) / domain.norm_bound, math.nan) for side in (-1, 1)]
-    return ErrorBars(ends[0], ends[1], seen, ABOUT)
+    about = ABOUT if moments.label is None else f"{ABOUT}; residuals are taken to be as large everywhere"
+    return ErrorBars(ends[0], ends[1], seen, about)
 
 
 def row_count(domain: Domain, second: Matrix, space: Identified) -> float:

@@ -27,13 +27,15 @@ class MomentsLearner(ReleaseLearner):
     A feature whose sum of squares noise alone could reach gets the mean of its column: it moves no prediction.
     Directions in which S is known (``moment_errors.ENOUGH``) are solved as they are, others with a ridge of the
     noise's own public size, sigma sqrt(d), and negative eigenvalues set to 0. ``regularisation`` is a ridge for all
-    directions in place of that, in units of norm_bound^2. Post-processing: no sensitivity of its own.
+    directions in place of that, in units of norm_bound^2. Post-processing: no sensitivity of its own. A label that is
+    a number is learned on [-1, 1] and told in its own units.
     """
 
     regularisation: Annotated[float | None, Field(ge=0)] = None
 
     name: ClassVar[str] = "moments"
-    statistics: ClassVar[tuple[str, ...]] = ("moments",)
+    statistics: ClassVar[tuple[str, ...]] = ("moments", "number_moments")
+    of_numbers: ClassVar[str | None] = "number_moments"
     older_names: ClassVar[Mapping[str, str]] = {"ridge": "regularisation"}
 
     def fit(self, release: Release) -> tuple[NDArray[np.float64], dict[str, Any]]:
@@ -58,6 +60,8 @@ class MomentsLearner(ReleaseLearner):
             "negative_eigenvalues": negative,
             "unseen_features": int((~found.seen).sum()),
         }
+        if moments.label is not None:
+            details["residual_std"] = domain.label.span[1] * math.sqrt(moments.residual_square(domain, theta, found))
         bars = error_bars(domain, moments, found)
         if self.regularisation and np.isfinite(bars.low).any():
             bars = replace(bars, about=f"{bars.about}; weights are shrunk by regularisation, intervals are not")
@@ -75,6 +79,7 @@ def _moments(release: Release) -> NoisyMoments:
         release.noise_std["mean"] / bound,
         release.noise_std["second"] / bound**2,
         1 if said.column is None else said.rows_per_unit,
+        float(release.values["label"][0]) if "label" in release.values else None,
     )
 
 
