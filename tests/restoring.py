@@ -29,7 +29,7 @@ def noted(real):
         note('noise', real.__name__)
         return real(*a, **k)
     return call
-for module, name in ((noise, '_add'), (noise, '_chooser'), (noise, '_random_words'), (gamma, '_uniform')):
+for module, name in ((noise, '_add'), (noise, '_chooser'), (noise, 'random_words'), (gamma, '_uniform')):
     setattr(module, name, noted(getattr(module, name)))
 count = Ledger.count_draw
 def counted(self, grant, name, digest=''):

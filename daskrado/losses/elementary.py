@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskrado.table import inner_loops as loops
+from daskrado.table.inner_loops import STEPS
 
 Vector = NDArray[np.float64]
 
 ULPS = 4
-_STEPS = 64  # table entries for a unit
 _FARTHEST = 708.0  # exp(-708) is the last that is no subnormal number
 _EXP = np.array([(-1.0) ** n / math.factorial(n) for n in range(7)])  # exp(-r), r below 1/64
 _LOG = np.array([(-1.0) ** n / (n + 1) for n in range(8)])  # log1p(t) / t, t below 1/64
@@ -32,15 +32,15 @@ def exp_minus(a: Vector) -> Vector:
     >>> exp_minus(np.array([0.0, 1.0])).tolist()
     [1.0, 0.36787944117144233]
     """
-    whole, parts = _exp_tables()
+    whole, parts, *_ = exp_tables()
     if (loop := loops.compiled("exp_minus")) is not None:
-        loop(np.ascontiguousarray(a).ravel(), _FARTHEST, whole, parts, _EXP, out := np.empty(a.size))
+        loop(np.ascontiguousarray(a).ravel(), *exp_tables(), out := np.empty(a.size))
         return out.reshape(a.shape)
     a = np.minimum(a, _FARTHEST)
-    at = (a * _STEPS).astype(np.int64)
-    found = _polynomial(_EXP, a - at * (1.0 / _STEPS))
-    found *= whole[at // _STEPS]
-    found *= parts[at % _STEPS]
+    at = (a * STEPS).astype(np.int64)
+    found = _polynomial(_EXP, a - at * (1.0 / STEPS))
+    found *= whole[at // STEPS]
+    found *= parts[at % STEPS]
     return found
 
 
@@ -54,8 +54,8 @@ def log_one_plus(s: Vector) -> Vector:
     if (loop := loops.compiled("log_one_plus")) is not None:
         loop(np.ascontiguousarray(s).ravel(), table, _LOG, out := np.empty(s.size))
         return out.reshape(s.shape)
-    at = (s * _STEPS).astype(np.int64)
-    before = at * (1.0 / _STEPS)
+    at = (s * STEPS).astype(np.int64)
+    before = at * (1.0 / STEPS)
     rest = (s - before) / (1.0 + before)
     return np.asarray(table[at] + rest * _polynomial(_LOG, rest))
 
@@ -69,14 +69,15 @@ def _polynomial(coefficients: Vector, x: Vector) -> Vector:
 
 
 @lru_cache(maxsize=1)
-def _exp_tables() -> tuple[Vector, Vector]:
+def exp_tables() -> tuple[Vector, Vector, Vector, float]:
+    """exp(-n) for whole n, exp(-n / STEPS) below 1, the polynomial between, and where it ends: for compiled loops."""
     exact = Context(prec=30)
     whole = [float(exact.exp(Decimal(-n))) for n in range(int(_FARTHEST) + 1)]
-    parts = [float(exact.exp(exact.divide(Decimal(-n), Decimal(_STEPS)))) for n in range(_STEPS)]
-    return np.array(whole), np.array(parts)
+    parts = [float(exact.exp(exact.divide(Decimal(-n), Decimal(STEPS)))) for n in range(STEPS)]
+    return np.array(whole), np.array(parts), _EXP, _FARTHEST
 
 
 @lru_cache(maxsize=1)
 def _log_table() -> Vector:
     exact = Context(prec=30)
-    return np.array([float(exact.ln(exact.divide(Decimal(_STEPS + n), Decimal(_STEPS)))) for n in range(_STEPS + 1)])
+    return np.array([float(exact.ln(exact.divide(Decimal(STEPS + n), Decimal(STEPS)))) for n in range(STEPS + 1)])

@@ -65,6 +65,11 @@ class Loss(ABC):
     def curvature(self, z: Margins) -> Margins:
         """Second derivative in z; at a kink of the slope, one of its two sides."""
 
+    @property
+    def mixed(self) -> tuple[float, float] | None:
+        """Share and corner of the :class:`HuberLogistic` loss that this one is: that one has a compiled loop."""
+        return None
+
     def derivatives(self, z: Margins) -> tuple[Margins, Margins, Margins]:
         """Value, slope and curvature together, where that is cheaper than one after another."""
         return self.value(z), self.slope(z), self.curvature(z)
@@ -78,6 +83,7 @@ class Logistic(Loss):
     odd: ClassVar[float | None] = 1.0
     lipschitz: ClassVar[float] = 1.0
     smoothness: ClassVar[float] = 0.25
+    mixed: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
     def value(self, z: Margins) -> Margins:
         return log_one_plus(exp_minus(np.abs(z))) - np.minimum(z, 0.0)
@@ -154,6 +160,10 @@ class Huber(_Hinged):
     def smoothness(self) -> float:
         return 0.5 / self.h
 
+    @property
+    def mixed(self) -> tuple[float, float]:
+        return 1.0, self.h
+
     def value(self, z: Margins) -> Margins:
         return self.h * (1.0 + self._corner(z)) ** 2 / 4.0 + self._beyond(z)
 
@@ -213,6 +223,10 @@ class HuberLogistic(Loss):
         nearest = Logistic().curvature(np.array([max(0.0, 1.0 - self.h)]))[0]
         both = self.share * Huber(self.h).smoothness + (1 - self.share) * float(nearest)
         return max(both, (1 - self.share) * Logistic.smoothness)
+
+    @property
+    def mixed(self) -> tuple[float, float]:
+        return self.share, self.h
 
     def value(self, z: Margins) -> Margins:
         return self.share * Huber(self.h).value(z) + (1 - self.share) * Logistic().value(z)

@@ -7,7 +7,7 @@
 * ``ledger`` — the budget on disk, debited before data is read
 * ``ledger_records``, ``ledger_file`` — the ledger's values, and its SQLite side
 * ``local``, ``local_numbers`` — randomisers for use at the source, and their estimators
-* ``noise`` — the only module that draws randomness for privacy, through OpenDP
+* ``noise`` — the only module that draws randomness for privacy: from OpenDP and the operating system
 
 Import names from the modules: this index stays empty so that ``daskrado --help`` loads neither NumPy nor OpenDP.
 """

@@ -17,7 +17,7 @@ from daskrado.table.lattice import Lattice
 from daskrado.table.products import outer, squares
 
 MOST_FEATURES = 1_000
-"""Beyond so many, ``pairs`` are refused: half a million draws of noise already take five seconds."""
+"""Beyond so many, ``pairs`` are refused: the matrix of half a million sums is sent, kept and factored."""
 
 
 @dataclass(frozen=True)

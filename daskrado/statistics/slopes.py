@@ -10,9 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskrado.errors import UsageError
+from daskrado.losses.elementary import exp_tables
 from daskrado.losses.margin import Loss
 from daskrado.privacy.relations import Relation, Sensitivity
 from daskrado.statistics.base import Block, IntVector, Rows, Statistic
+from daskrado.table import inner_loops as loops
 from daskrado.table.label import Target
 from daskrado.table.lattice import INT64_ROOM, MOST_ROWS, Lattice
 from daskrado.table.products import dots, sums
@@ -73,12 +75,16 @@ class SlopeSum(Statistic):
 
     def partial(self, rows: Rows) -> IntVector:
         """Exact: each margin is a whole number below 2^53, and slopes are summed in int64."""
-        scores = dots(rows.features, np.array(self.weights, dtype=np.float64))
         assert self.loss.lipschitz is not None
-        scores *= math.ldexp(1.0, -self.weight_bits - self.row_bits)
-        slopes = self.loss.slope(self.loss.arguments(scores, rows.y))
-        steps = np.trunc(slopes * (math.ldexp(1.0, self.slope_bits) / self.loss.lipschitz)).astype(np.int64)
-        return sums(rows.features, steps * self.loss.signs(rows.y))
+        scores = dots(rows.features, np.array(self.weights, dtype=np.float64))
+        unit = math.ldexp(1.0, -self.weight_bits - self.row_bits)
+        grid = math.ldexp(1.0, self.slope_bits) / self.loss.lipschitz
+        if self.loss.mixed is not None and (loop := loops.compiled("slope_steps")) is not None:
+            steps = np.empty(len(scores), dtype=np.int64)
+            loop(scores, np.ascontiguousarray(rows.y), unit, *self.loss.mixed, grid, *exp_tables(), steps)
+            return sums(rows.features, steps)
+        slopes = self.loss.slope(self.loss.arguments(scores * unit, rows.y))
+        return sums(rows.features, np.trunc(slopes * grid).astype(np.int64) * self.loss.signs(rows.y))
 
     def sensitivity(self, relation: Relation) -> Sensitivity:
         """See the class."""

@@ -14,7 +14,7 @@ from numba.extending import intrinsic
 
 from daskrado.table.compact import CODE8, CODE16, CODE32, NUMBER
 from daskrado.table.compact_encoding import CONSTANT, FLOAT32, FLOAT64, INDEX
-from daskrado.table.inner_loops import Loop
+from daskrado.table.inner_loops import STEPS, Loop
 
 TILE = 1024  # rows that go through all steps before the next ones: they stay in the processor's cache
 _LARGEST = float(np.finfo(np.float64).max)
@@ -145,16 +145,87 @@ def _bins(values: Any, edges: Any, out: Any) -> None:
             out[start + i] = np.int32(counts[i])
 
 
-def _exp_minus(a: Any, farthest: float, whole: Any, parts: Any, coefficients: Any, out: Any) -> None:
-    steps = parts.size
+def _places(a: Any, farthest: float, out: Any, at: Any) -> None:
     for i in range(a.size):
-        size = min(a[i], farthest)
-        at = np.int64(size * steps)
-        rest = size - at * (1.0 / steps)
-        total = coefficients[-1]
-        for n in range(coefficients.size - 2, -1, -1):
-            total = total * rest + coefficients[n]
-        out[i] = total * whole[at // steps] * parts[at % steps]
+        size = abs(a[i])
+        size = size if size < farthest else farthest
+        at[i] = np.int32(size * STEPS)
+        out[i] = size - at[i] * (1.0 / STEPS)
+
+
+def _series(coefficients: Any, out: Any) -> None:
+    c0, c1, c2, c3, c4, c5, c6 = coefficients
+    for i in range(out.size):
+        rest = out[i]
+        out[i] = (((((c6 * rest + c5) * rest + c4) * rest + c3) * rest + c2) * rest + c1) * rest + c0
+
+
+def _look_up(at: Any, whole: Any, parts: Any, out: Any) -> None:
+    for i in range(out.size):
+        out[i] = out[i] * whole[at[i] // STEPS] * parts[at[i] % STEPS]
+
+
+places, series, look_up = (numba.jit(loop, nogil=True) for loop in (_places, _series, _look_up))  # vectors, each
+
+
+def _exp_sizes(a: Any, whole: Any, parts: Any, coefficients: Any, farthest: float, out: Any) -> None:
+    """exp(-|a|) of at most a tile."""
+    at = np.empty(TILE, dtype=np.int32)[: a.size]
+    places(a, farthest, out, at)
+    seven = (
+        coefficients[0], coefficients[1], coefficients[2], coefficients[3], coefficients[4], coefficients[5],
+        coefficients[6],
+    )  # fmt: skip
+    series(seven, out)
+    look_up(at, whole, parts, out)
+
+
+exp_sizes = numba.jit(_exp_sizes, nogil=True)
+
+
+def _exp_minus(a: Any, whole: Any, parts: Any, coefficients: Any, farthest: float, out: Any) -> None:
+    for start in range(0, a.size, TILE):
+        stop = min(start + TILE, a.size)
+        exp_sizes(a[start:stop], whole, parts, coefficients, farthest, out[start:stop])
+
+
+def _signed(y: Any, dots: Any, unit: float, out: Any) -> None:
+    for i in range(out.size):
+        out[i] = y[i] * dots[i] * unit
+
+
+def _mixed_slopes(z: Any, small: Any, share: float, h: float, grid: float, out: Any) -> None:
+    rest = 1 - share
+    for i in range(out.size):
+        corner = (1.0 - z[i]) / h
+        corner = -1.0 if corner < -1.0 else corner
+        corner = 1.0 if corner > 1.0 else corner
+        above = -small[i] if z[i] > 0 else -1.0
+        out[i] = (share * (-(1.0 + corner) / 2.0) + rest * (above / (1.0 + small[i]))) * grid
+
+
+def _times_labels(slopes: Any, y: Any, out: Any) -> None:
+    for i in range(out.size):
+        out[i] = np.int64(slopes[i]) * y[i]
+
+
+signed, mixed_slopes, times_labels = (
+    numba.jit(loop, nogil=True, error_model="numpy") for loop in (_signed, _mixed_slopes, _times_labels)
+)
+
+
+def _slope_steps(
+    dots: Any, y: Any, unit: float, share: float, h: float, grid: float,
+    whole: Any, parts: Any, coefficients: Any, farthest: float, out: Any,
+) -> None:  # fmt: skip
+    z, small, found = np.empty(TILE), np.empty(TILE), np.empty(TILE)  # where they overlapped, loops would be slow
+    for start in range(0, dots.size, TILE):
+        stop = min(start + TILE, dots.size)
+        margins, powers, slopes = z[: stop - start], small[: stop - start], found[: stop - start]
+        signed(y[start:stop], dots[start:stop], unit, margins)
+        exp_sizes(margins, whole, parts, coefficients, farthest, powers)
+        mixed_slopes(margins, powers, share, h, grid, slopes)
+        times_labels(slopes, y[start:stop], out[start:stop])
 
 
 def _log_one_plus(s: Any, table: Any, coefficients: Any, out: Any) -> None:
@@ -177,6 +248,11 @@ _VECTOR = "float64[::1]"
 LOOPS: dict[str, Loop] = {
     "encode": (_encode, _ENCODE),
     "bins": (_bins, "void(Array(float64, 1, 'C', readonly=True), float64[::1], int32[::1])"),
-    "exp_minus": (_exp_minus, f"void({_VECTOR}, float64, {_VECTOR}, {_VECTOR}, {_VECTOR}, {_VECTOR})"),
+    "exp_minus": (_exp_minus, f"void({_VECTOR}, {_VECTOR}, {_VECTOR}, {_VECTOR}, float64, {_VECTOR})"),
+    "slope_steps": (
+        _slope_steps,
+        f"void({_VECTOR}, Array(int8, 1, 'C', readonly=True), float64, float64, float64, float64,"
+        f" {_VECTOR}, {_VECTOR}, {_VECTOR}, float64, int64[::1])",
+    ),
     "log_one_plus": (_log_one_plus, f"void({_VECTOR}, {_VECTOR}, {_VECTOR}, {_VECTOR})"),
 }

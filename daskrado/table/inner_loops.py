@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+STEPS = 64  # entries for a unit in the tables of exp and log (losses/elementary)
 REPAID_CELLS = 10_000_000  # rows times features of a lake from which on compiling pays
 
 Loop = tuple[Callable[..., Any], Any]  # a function, and the signature that it is compiled for

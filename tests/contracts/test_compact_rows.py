@@ -15,7 +15,7 @@ from loop_forms import both
 import daskrado.statistics  # noqa: F401  (registers the subclasses)
 from daskrado import registry
 from daskrado.lake.partial import Job, Share
-from daskrado.losses.margin import Huber, Logistic, SmoothHinge, Square
+from daskrado.losses.margin import Huber, HuberLogistic, Logistic, SmoothHinge, Square
 from daskrado.statistics import HadamardRados, Histogram, MarginHistogram, MeanOperator, Moments, UniformRados
 from daskrado.statistics.bag_margins import MarginDigits, SplitAtMargins
 from daskrado.statistics.base import Additive, Groups, Place, Rows
@@ -38,6 +38,7 @@ from daskrado.table.compact_encoding import CompactTable
 from daskrado.table.domain import Domain
 from daskrado.table.encoding import encode_table
 from daskrado.table.lattice import Lattice
+from daskrado.table.products import dots, outer, sums
 
 ROWS = 211
 LABEL = {"column": "y", "positive": True, "negative": False}
@@ -91,6 +92,8 @@ EXAMPLES: list[Additive] = [
     FeatureRados(WIDTH, 3, WIDTH - 2, 2.0),
     SlopeSum.at(WEIGHTS, Huber(0.5), LATTICE),
     SlopeSum.at(WEIGHTS, Logistic(), LATTICE),
+    SlopeSum.at(100 * WEIGHTS, HuberLogistic(0.3, 0.7), LATTICE),
+    SlopeSum.at(WEIGHTS, SmoothHinge(0.5), LATTICE),
     RiskSum(WIDTH, Logistic(), WEIGHTS, LATTICE, ROWS),
     RiskSum(WIDTH, Square(), WEIGHTS, LATTICE, ROWS),
     RiskSum(WIDTH, SmoothHinge(0.3), 20 * WEIGHTS, LATTICE, 10**9),
@@ -223,3 +226,24 @@ def test_numbers_alone_have_the_same_bits() -> None:
     for statistic in statistics:
         for found in both(lambda s=statistic: s.partial(rows)):  # type: ignore[misc]
             assert found.tobytes() == statistic.partial(dense).tobytes()
+
+
+@pytest.mark.parametrize("columns", [3, 4, 9])
+def test_columns_of_codes_that_go_together_have_the_same_bits(columns: int) -> None:
+    """Four codes of 8 bits in a row are added at once: in the order of the features, also where weights are real."""
+    edges = [-1.5, -0.5, 0.5, 1.0]
+    kinds = {f"x{i}": {"kind": "numeric", "lower": -3, "upper": 3, "bins": edges} for i in range(columns)}
+    domain = Domain.model_validate(
+        {"label": LABEL, "norm_bound": 1.9, "columns": {"n": kinds["x0"] | {"bins": None}, **kinds}}
+    )
+    draw = np.random.default_rng(6)
+    count = 5_000  # more than two tiles
+    content = {name: draw.normal(size=count) for name in domain.columns} | {"y": draw.random(count) < 0.4}
+    encoded = encode_table(domain, pa.table(content))
+    compact = CompactTable(encoded).block(0, count, Lattice(1.9, 16))
+    dense, weights = compact.dense(), draw.normal(size=domain.width)
+    factors = draw.integers(-(2**16), 2**16, count)
+    for margins, sum_, products in both(lambda: (dots(compact, weights), sums(compact, factors), outer(compact))):
+        assert margins.tobytes() == dots(dense, weights).tobytes()
+        assert sum_.tobytes() == sums(dense, factors).tobytes()
+        assert products.tobytes() == outer(dense).tobytes()

@@ -118,7 +118,7 @@ def repeat_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(noise, "_laplace", lambda s: lambda v: [x + round(generator.laplace(0, s)) for x in v])
     monkeypatch.setattr(noise, "_gaussian", lambda s: lambda v: [x + round(generator.normal(0, s)) for x in v])
     words = np.random.default_rng(6)
-    monkeypatch.setattr(noise, "_random_words", lambda count: words.integers(0, 2**64, size=count, dtype=np.uint64))
+    monkeypatch.setattr(noise, "random_words", lambda count: words.integers(0, 2**64, size=count, dtype=np.uint64))
     monkeypatch.setattr(secrets, "token_bytes", np.random.default_rng(7).bytes)
 
 
