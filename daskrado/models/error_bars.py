@@ -48,15 +48,36 @@ class ErrorBars:
             for seen, has, zero in zip(self.seen.tolist(), known.tolist(), holds.tolist(), strict=True)
         ]
 
+    @property
+    def deviations(self) -> NDArray[np.float64]:
+        """Of each weight, by the normal law that its interval takes."""
+        return np.asarray((self.high - self.low) / (2 * _reach(LEVEL)))
+
+    @property
+    def p_values(self) -> NDArray[np.float64]:
+        """The chance of an estimate at least this far from 0 were the weight 0; NaN without an interval."""
+        from scipy.special import ndtr
+
+        with np.errstate(invalid="ignore", divide="ignore"):
+            far = np.abs(self.low + self.high) / 2 / self.deviations
+        return np.asarray(2 * ndtr(-far))
+
+    def ends(self, level: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Both ends of intervals at another level."""
+        if not 0 < level < 1:
+            raise UsageError(f"the level of an interval is above 0 and below 1, got {level!r}")
+        middle, far = (self.low + self.high) / 2, _reach(level) * self.deviations
+        return middle - far, middle + far
+
     def to_json(self, names: Sequence[str]) -> dict[str, Any]:
         """As it stands in a model's file."""
-        rows = zip(names, self.low.tolist(), self.high.tolist(), self.marks, strict=True)
+        rows = zip(names, self.low.tolist(), self.high.tolist(), self.p_values.tolist(), self.marks, strict=True)
         return {
             "level": LEVEL,
             "about": self.about,
             "weights": {
-                name: {"mark": mark} | ({"low": low, "high": high} if math.isfinite(low) else {})
-                for name, low, high, mark in rows
+                name: {"mark": mark} | ({"low": low, "high": high, "p": p} if math.isfinite(low) else {})
+                for name, low, high, p, mark in rows
             },
         }
 
@@ -77,3 +98,10 @@ class ErrorBars:
         except (KeyError, TypeError, ValueError, AttributeError):
             raise UsageError(f"{where}: error_bars are not intervals of the Domain's features in order") from None
         return found
+
+
+def _reach(level: float) -> float:
+    """So many deviations an interval of this level has on each side."""
+    from scipy.special import ndtri
+
+    return -float(ndtri((1 - level) / 2))

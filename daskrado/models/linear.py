@@ -73,12 +73,19 @@ class LinearModel:
 
     @property
     def coefficients(self) -> pd.DataFrame:
-        """By feature name: its weight, both ends of its 95 % interval, and a mark (``models.error_bars.MEANING``)."""
+        """By feature name: weight, both ends of its 95 % interval, p-value, and a mark (``error_bars.MEANING``)."""
         import pandas as pd  # only where a frame is asked for: half a second
 
         bars = self.error_bars
-        columns = {"weight": self.weights, "low": bars.low, "high": bars.high, "mark": bars.marks}
+        columns = {"weight": self.weights, "low": bars.low, "high": bars.high, "p": bars.p_values, "mark": bars.marks}
         return pd.DataFrame(columns, index=list(self.domain.feature_names))
+
+    def intervals(self, level: float = 0.95) -> pd.DataFrame:
+        """By feature name: both ends of its interval at this level; NaN where there is none."""
+        import pandas as pd
+
+        low, high = self.error_bars.ends(level)
+        return pd.DataFrame({"low": low, "high": high}, index=list(self.domain.feature_names))
 
     def margins(self, table: pa.Table | pd.DataFrame) -> NDArray[np.float64]:
         """Signed margin of each row; its sign is the predicted label, unless that is a number."""

@@ -7,6 +7,7 @@ walks this package.
 from daskrado.sklearn.classifier import PrivateClassifier
 from daskrado.sklearn.labels import LabelPrivateClassifier
 from daskrado.sklearn.rados import RadoClassifier
+from daskrado.sklearn.regressor import PrivateRegressor
 from daskrado.sklearn.teachers import TeacherClassifier
 
-__all__ = ["LabelPrivateClassifier", "PrivateClassifier", "RadoClassifier", "TeacherClassifier"]
+__all__ = ["LabelPrivateClassifier", "PrivateClassifier", "PrivateRegressor", "RadoClassifier", "TeacherClassifier"]

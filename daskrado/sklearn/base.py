@@ -1,4 +1,4 @@
-"""What every classifier here is: parameters, one charged fit, predictions by the published model."""
+"""What every estimator here is: parameters, one charged fit, predictions by the published model."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.metaestimators import available_if
-from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from daskrado.api import run
@@ -23,7 +21,7 @@ from daskrado.models.linear import LinearModel
 from daskrado.privacy.statement import PrivacyStatement
 from daskrado.sklearn.rows import (
     UNIT,
-    domain_from_rows,
+    bounds_of_rows,
     domain_of_numbers,
     is_frame,
     is_lake,
@@ -33,37 +31,28 @@ from daskrado.sklearn.rows import (
     with_column,
 )
 from daskrado.table.domain import Domain
-from daskrado.table.label_sides import label_sides
 
 _SEARCHES = "sklearn.model_selection"
 _FITTED_ON: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # of this process; never in a pickle
 
 
-def _gives_probabilities(estimator: Any) -> bool:
-    """Whether margins of the fitted model are probabilities in another form; before a fit nobody can tell."""
-    fitted = hasattr(estimator, "model_")
-    return estimator.gives_probabilities and (not fitted or estimator.model_.link is not None)
-
-
-class LakeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """A classifier whose ``fit`` is one run of a job: charged to the ledger under ``dataset`` before a row is read.
+class LakeEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """An estimator whose ``fit`` is one run of a job: charged to the ledger under ``dataset`` before a row is read.
 
     A clone has the parameters and nothing else: its fit is a run of its own and is charged anew. What is learned
     (``result_``, ``model_``) is released or public, so a pickle holds no row.
     """
 
-    gives_probabilities: ClassVar[bool] = True  # False where no loss of its learners has a link
+    label_fact: ClassVar[str]  # the parameter that says of an array's label what a Domain would
 
     dataset: str | None
     domain: Any
     bounds: Any
-    classes: Any
     private: bool
     unit: Any
 
     result_: Result
     model_: LinearModel
-    classes_: NDArray[Any]
     n_features_in_: int
     feature_names_in_: NDArray[np.object_]
 
@@ -71,17 +60,29 @@ class LakeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
     def _job(self, domain: Domain) -> Mapping[str, Any]:
         """The keys of the job, but for lake, domain, data set and output."""
 
+    @abstractmethod
+    def _label(self, fact: Any) -> Mapping[str, Any]:
+        """A Domain's label of column ``y``, from its public fact."""
+
+    @abstractmethod
+    def _fact_of(self, y: Any) -> Any:
+        """The same fact, read off labels that nobody protects."""
+
+    @abstractmethod
+    def _score(self, rows: Any, labels: Any, sample_weight: Any) -> float:
+        """How good predictions of rows in memory are."""
+
     def fit(self, X: Any, y: Any = None, *, units: Any = None) -> Self:
         """Learn from a lake's address, from a frame that holds the label, or from ``X`` and ``y``.
 
         ``units`` are the ids of the people who own the rows, where they are no column of ``X``.
         """
         domain = read_domain(self.domain)
-        if domain is None and self.private and (self.bounds is None or self.classes is None):
+        if domain is None and self.private and (self.bounds is None or getattr(self, self.label_fact) is None):
             raise UsageError(
                 f"{type(self).__name__} needs domain=, the public bounds and categories of the columns ('daskrado "
-                "init LAKE --label COLUMN' drafts one from a schema), or bounds=(lower, upper) and classes= for "
-                "an array of numbers: neither is ever read off private rows"
+                f"init LAKE --label COLUMN' drafts one from a schema), or bounds=(lower, upper) and "
+                f"{self.label_fact}= for an array of numbers: neither is ever read off private rows"
             )
         if self.private and self.dataset is None:
             raise UsageError(f"{type(self).__name__} needs dataset=, the name by which the ledger knows these rows")
@@ -111,7 +112,6 @@ class LakeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         self.result_ = result
         self.model_ = result.model
         domain = result.model.domain
-        self.classes_ = np.sort(np.array(domain.label.pair))
         if not arrays:
             self.feature_names_in_ = np.array(list(domain.columns), dtype=object)
             self.n_features_in_ = len(domain.columns)
@@ -128,13 +128,15 @@ class LakeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
             X = validate_data(self, X, dtype=None, ensure_all_finite=False, ensure_min_samples=0)
             if y is None:
                 raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
-            names = [f"x{i}" for i in range(X.shape[1])]
-            domain = domain_of_numbers(names, self.bounds, self.classes)
+            bounds, fact = self.bounds, getattr(self, self.label_fact)
         else:
-            X, y = validate_data(self, X, y, dtype=np.float64)
-            names = [f"x{i}" for i in range(X.shape[1])]
-            domain = domain_from_rows(X, names, _two_classes(y))
+            X, y = validate_data(self, X, y, dtype=np.float64, **self._checks)
+            bounds, fact = bounds_of_rows(X), self._fact_of(y)
+        names = [f"x{i}" for i in range(X.shape[1])]
+        domain = domain_of_numbers(names, bounds, self._label(fact))
         return with_column(named(X, names), "y", y, "y"), domain
+
+    _checks: ClassVar[Mapping[str, Any]] = {}  # of labels, by scikit-learn, where nobody is protected
 
     def _with_label(self, X: Any, y: Any, domain: Domain) -> Any:
         if y is None:
@@ -161,8 +163,8 @@ class LakeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
 
     @property
     def _sign(self) -> float:
-        """+1 where the positive side of the label is the second class, in sorted order, else -1."""
-        return 1.0 if self.model_.domain.label.pair[1] == self.classes_[1] else -1.0
+        """-1 where weights are turned round, as scikit-learn orders the classes."""
+        return 1.0
 
     def _rows(self, X: Any) -> Any:
         check_is_fitted(self, "model_")
@@ -170,26 +172,8 @@ class LakeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
             X = validate_data(self, X, reset=False, dtype=np.float64)
         return named(X, list(self.model_.domain.columns))
 
-    def decision_function(self, X: Any) -> NDArray[np.float64]:
-        """Signed margins beyond the model's threshold: above 0 for the second of ``classes_``."""
-        rows = self._rows(X)
-        return self._sign * (self.model_.margins(rows) - self.model_.decision.threshold)
-
-    @available_if(_gives_probabilities)  # type: ignore[untyped-decorator]  # scikit-learn has no types
-    def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """The probability of each class, by the model's own link; one that has none lacks this method."""
-        rows = self._rows(X)
-        positive = self.model_.probabilities(rows)
-        both = np.column_stack([1 - positive, positive])
-        return both if self._sign > 0 else both[:, ::-1]
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """The predicted class of each row."""
-        margins = self.decision_function(X)
-        return np.asarray(self.classes_[(margins >= 0).astype(np.intp)])
-
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """The share of **public** rows that are classified right, exactly.
+        """How good predictions of **public** rows are, exactly: the share that is right, or R^2 of numbers.
 
         The rows of the fit are refused: an exact score of them is a release that nobody paid for. Other private rows
         cannot be told from public ones.
@@ -205,11 +189,7 @@ class LakeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
                 "for an evaluation (daskrado.evaluate)"
             )
         column = rows[domain.label.column] if isinstance(rows, pd.DataFrame) else rows.column(domain.label.column)
-        sides = label_sides(domain.label, _arrow(column))
-        if sides is None:
-            raise ValueError(f"y must hold values of the domain's label: {domain.label.in_words}")
-        hit = np.where(self.model_.margins(rows) >= self.model_.decision.threshold, 1, -1) == sides
-        return float(np.average(hit, weights=sample_weight))
+        return self._score(rows, column, sample_weight)
 
     @property
     def statement_(self) -> PrivacyStatement:
@@ -218,52 +198,28 @@ class LakeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         return self.result_.statement
 
     @property
-    def coefficients_(self) -> Any:
-        """Weights by encoded feature, as the model publishes them."""
+    def coefficients_(self) -> pd.DataFrame:
+        """Weights by encoded feature, as the model publishes them: weight, low, high, p, mark."""
         check_is_fitted(self, "model_")
         return self.model_.coefficients
 
-    @property
-    def coef_(self) -> NDArray[np.float64]:
-        """Weights of the encoded features (``model_.domain.feature_names``), for the second class: 1 x features."""
+    def intervals(self, level: float = 0.95) -> pd.DataFrame:
+        """Both ends of the interval of each weight; NaN where there is none, and ``model_.error_bars.about`` why."""
         check_is_fitted(self, "model_")
-        constant = bool(self.model_.domain.intercept)
-        weights = self.model_.weights[: len(self.model_.weights) - constant]
-        return self._sign * weights[np.newaxis, :]
+        return self.model_.intervals(level)
 
     @property
-    def intercept_(self) -> NDArray[np.float64]:
-        """The constant of the margin, before clipping."""
+    def coef_(self) -> NDArray[np.float64]:
+        """Weights of the encoded features (``model_.domain.feature_names``), without the constant."""
         check_is_fitted(self, "model_")
-        domain = self.model_.domain
-        constant = self.model_.weights[-1] * domain.intercept if domain.intercept else 0.0
-        return np.array([self._sign * constant])
+        constant = bool(self.model_.domain.intercept)
+        return self._sign * self.model_.weights[: len(self.model_.weights) - constant]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
         tags.non_deterministic = bool(self.private)
         tags.target_tags.required = self.domain is None
         return tags
-
-
-def _two_classes(y: Any) -> NDArray[Any]:
-    """The classes of labels that nobody protects."""
-    check_classification_targets(y)
-    classes = np.unique(y)
-    if len(classes) > 2:
-        raise ValueError(f"Only binary classification is supported. The type of the target is {type_of_target(y)}.")
-    if len(classes) < 2:
-        raise ValueError(f"Classifier can't train when only one class is present: {classes[0]!r}.")
-    return classes
-
-
-def _arrow(column: Any) -> Any:
-    import pyarrow as pa
-
-    if isinstance(column, pd.Series):
-        return pa.Array.from_pandas(column)
-    return column.combine_chunks()
 
 
 def _refuse_search() -> None:

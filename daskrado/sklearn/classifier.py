@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from daskrado.cluster import cluster_config
-from daskrado.sklearn.base import LakeClassifier
+from daskrado.sklearn.classes import LakeClassifier
 from daskrado.table.domain import Domain
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from daskrado.jobs.rado_file import learn_rados
-from daskrado.sklearn.base import LakeClassifier
+from daskrado.sklearn.classes import LakeClassifier
 from daskrado.sklearn.classifier import common_keys
 from daskrado.table.domain import Domain
 

@@ -7,6 +7,7 @@ be made from the rows themselves, as every other scikit-learn estimator does.
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -85,27 +86,24 @@ def mark_of(rows: Any, domain: Domain) -> int:
     return int(hashes.to_numpy().sum()) ^ len(frame)
 
 
-def domain_from_rows(rows: NDArray[np.float64], names: list[str], classes: NDArray[Any]) -> Domain:
-    """A Domain read off the rows themselves: **only where nobody is protected**."""
+def bounds_of_rows(rows: NDArray[np.float64]) -> list[tuple[float, float]]:
+    """Bounds read off the rows themselves: **only where nobody is protected**."""
     low, high = rows.min(axis=0), rows.max(axis=0)
     room = np.maximum(np.maximum(np.abs(low), np.abs(high)), 1.0) * 1e-6  # of columns with one value
-    return domain_of_numbers(names, list(zip(low - room, high + room, strict=True)), classes)
+    return list(zip(low - room, high + room, strict=True))
 
 
-def domain_of_numbers(names: list[str], bounds: Any, classes: Any) -> Domain:
+def domain_of_numbers(names: list[str], bounds: Any, label: Mapping[str, Any]) -> Domain:
     """A Domain of plain numbers between bounds: one pair for all columns, or one for each."""
     pairs = np.asarray(bounds, dtype=np.float64)
     if pairs.shape not in ((2,), (len(names), 2)):
         raise UsageError(f"bounds must be a pair (lower, upper), or one for each of the {len(names)} columns of X")
-    if len(classes) != 2:
-        raise UsageError(f"classes must name two values, the negative one first, got {len(classes)}")
     columns = {
         name: {"kind": "numeric", "lower": float(low), "upper": float(high)}
         for name, (low, high) in zip(names, np.broadcast_to(pairs, (len(names), 2)), strict=True)
     }
-    negative, positive = (value.item() if isinstance(value, np.generic) else value for value in classes)
     content = {
-        "label": {"column": "y", "positive": positive, "negative": negative},
+        "label": label,
         "columns": columns,
         "norm_bound": float(np.sqrt(len(names) + 1)),  # no row is clipped
     }

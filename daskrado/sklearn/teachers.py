@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from daskrado.sklearn.base import LakeClassifier
+from daskrado.sklearn.classes import LakeClassifier
 from daskrado.sklearn.classifier import common_keys
 from daskrado.table.domain import Domain
 

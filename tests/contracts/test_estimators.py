@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.base import clone, is_classifier
+from scipy.stats import norm
+from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.metrics import r2_score
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -22,18 +24,22 @@ import daskrado
 import daskrado.sklearn as estimators
 from daskrado.errors import UsageError
 from daskrado.ledger.ledger import Ledger
-from daskrado.sklearn.base import LakeClassifier
+from daskrado.sklearn.base import LakeEstimator
 
 BASELINES = [
     estimators.PrivateClassifier(private=False),
     estimators.LabelPrivateClassifier(private=False),
     estimators.RadoClassifier(private=False, count=64),
+    estimators.PrivateRegressor(private=False),
+    estimators.PrivateRegressor(private=False, learner="moments"),
 ]
-FACTS: dict[str, Any] = {"bounds": (-10, 10), "classes": (0, 1), "dataset": "checks", "epsilon": 0.25}
+PUBLIC: dict[str, Any] = {"bounds": (-10, 10), "dataset": "checks", "epsilon": 0.25}
+FACTS: dict[str, Any] = PUBLIC | {"classes": (0, 1)}
 PRIVATE = [
     estimators.PrivateClassifier(**FACTS, learner="moments", first_limit=(50, 0)),
     estimators.LabelPrivateClassifier(**FACTS, first_limit=(50, 0)),
     estimators.RadoClassifier(**FACTS, count=64, first_limit=(50, 1e-4)),
+    estimators.PrivateRegressor(**PUBLIC, label_bounds=(-10, 10), learner="moments", first_limit=(50, 0)),
 ]
 A_VALUE = "no value of a row stops a private run: a refusal would be a free answer"
 A_SECOND_FIT = "it compares two fits, and each draws its own noise"
@@ -48,21 +54,22 @@ NOT_WITH_PRIVACY = {
     "check_classifier_not_supporting_multiclass": A_VALUE,
     "check_classifiers_classes": "classes are declared, never found in private labels",
     "check_classifiers_train": "it wants the accuracy of a fit without noise, on labels that were not declared",
+    "check_regressors_train": "it wants the accuracy of a fit without noise",
     "check_fit_idempotent": A_SECOND_FIT,
     "check_classifier_data_not_an_array": A_SECOND_FIT,
     "check_supervised_y_2d": A_SECOND_FIT,
 }
 
 
-def _classes() -> Iterator[type[LakeClassifier]]:
+def _classes() -> Iterator[type[LakeEstimator]]:
     for found in pkgutil.iter_modules(estimators.__path__, "daskrado.sklearn."):
         for value in vars(importlib.import_module(found.name)).values():
-            if isinstance(value, type) and issubclass(value, LakeClassifier) and value.__module__ == found.name:
+            if isinstance(value, type) and issubclass(value, LakeEstimator) and value.__module__ == found.name:
                 yield value
 
 
 def test_every_estimator_is_public_and_under_contract() -> None:
-    found = {kind.__name__ for kind in _classes()} - {"LakeClassifier"}
+    found = {kind.__name__ for kind in _classes()} - {"LakeEstimator", "LakeClassifier"}
     assert found == set(estimators.__all__)
     checked = {type(one).__name__ for one in [*BASELINES, *PRIVATE]}
     assert found - checked == {"TeacherClassifier"}  # it has no baseline and needs public queries: tested below
@@ -257,6 +264,43 @@ def test_rados_from_a_file_need_nothing_else(tmp_path: Path) -> None:
     assert not hasattr(model, "predict_proba")  # margins of rados are on no scale
     np.testing.assert_array_equal(model.model_.weights, daskrado.learn_rados(path).model.weights)
     assert model.score(_people(seed=5)) > 0.6
+
+
+def test_a_regressor_is_charged_scores_public_rows_and_knows_its_errors() -> None:
+    people, new = _people(20_000), _people(2000, seed=5)
+    for frame in (people, new):
+        frame["days"] = 3 + frame["age"] / 20 + (frame["sex"] == "m") + np.random.default_rng(len(frame)).normal(
+            size=len(frame)
+        )  # fmt: skip
+    domain = DOMAIN | {"label": {"column": "days", "kind": "number", "bounds": [0, 12]}}
+    model = estimators.PrivateRegressor(
+        domain, dataset="ward", epsilon=1.0, delta=1e-6, unit="patient", learner="moments", first_limit=(10, 1e-5)
+    )
+    assert is_regressor(model)
+    model.fit(people)
+    assert "for one patient" in model.statement_.sentence()
+    with pytest.raises(UsageError, match="these rows are private, as data set 'ward'"):
+        model.score(people)
+    assert model.score(new[["age", "sex"]], new["days"]) == pytest.approx(
+        r2_score(new["days"], model.predict(new)), abs=1e-12
+    )
+    assert model.score(new) > 0.6
+    wide, narrow = model.intervals(0.99), model.intervals(0.5)
+    known = wide["low"].notna()
+    assert known.any()
+    assert (wide[known]["low"] < narrow[known]["low"]).all()
+    table = model.coefficients_
+    pd.testing.assert_frame_equal(model.intervals(), table[["low", "high"]])
+    deviation = (table["high"] - table["low"]) / (2 * norm.ppf(0.975))
+    expected = 2 * norm.sf(abs(table["high"] + table["low"]) / 2 / deviation)
+    np.testing.assert_allclose(table["p"], expected, rtol=1e-9)
+    assert table.loc["age", "p"] < 1e-6
+    clip = np.minimum(1, model.model_.domain.norm_bound / np.sqrt((new["age"] / 50 - 1) ** 2 + 2))
+    encoded = np.column_stack([new["age"] / 50 - 1, new["sex"] == "f", new["sex"] == "m", np.ones(len(new))])
+    by_hand = 6 + (encoded @ [*model.coef_, model.intercept_ - 6]) * clip
+    np.testing.assert_allclose(model.predict(new), np.clip(by_hand, 0, 12), atol=1e-9)
+    with pytest.raises(UsageError, match=r"needs domain=.*label_bounds= for an array"):
+        estimators.PrivateRegressor(dataset="ward").fit(new[["age"]].to_numpy(), new["days"])
 
 
 @pytest.mark.slow
