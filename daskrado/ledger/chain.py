@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
+from operator import itemgetter
 from typing import Any
 
 from daskrado.errors import LedgerError
@@ -40,6 +41,10 @@ class Kind(StrEnum):
     CLOSE = "close"  # a block that no row may be added to
     MOVED = "moved"  # the last one of a ledger that was copied elsewhere
     ARRIVED = "arrived"  # the first one after that, in the new place
+
+
+_own_columns = itemgetter(*COLUMNS)
+_SEALED = (Kind.DEBIT, Kind.CLOSE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,16 +151,29 @@ def insert(rows: Rows, columns: tuple[Any, ...]) -> None:
 
 def records(rows: Rows, where: str = "r.id > 0", values: Iterable[object] = ()) -> Iterator[Record]:
     """Records in their order, each checked against the digest before it."""
-    for row in rows.execute(f"{_SELECT} WHERE {where} ORDER BY r.id", tuple(values)):
-        columns = tuple(row[column] for column in COLUMNS)
-        before = row["before"] if columns[0] > 1 else BEGINNING
-        if row["digest"] != digest_of(before, *columns):
-            raise broken(rows, columns[0])
-        record = _record(rows, columns, row["digest"], row["fingerprint"])
-        sealed = f'"seal":{json.dumps(seal(row["fingerprint"], row["salt"]))}'  # as canonical JSON has it
-        if record.kind in (Kind.DEBIT, Kind.CLOSE) and sealed not in record.body:
-            raise broken(rows, record.id)
-        yield record
+    for columns, digest, fingerprint in _checked(rows, where, values):
+        yield _record(rows, columns, digest, fingerprint)
+
+
+def debits(rows: Rows, dataset: str) -> Iterator[tuple[int, int, str]]:
+    """Number, entry and body of each debit of a data set: many of them, in no order, checked as in ``records``."""
+    for columns, _, _ in _checked(rows, "r.dataset = ? AND r.kind = ?", (dataset, str(Kind.DEBIT)), ""):
+        yield columns[0], columns[6], columns[8]
+
+
+def _checked(
+    rows: Rows, where: str, values: Iterable[object], order: str = "ORDER BY r.id"
+) -> Iterator[tuple[tuple[Any, ...], str, str | None]]:
+    for row in rows.execute(f"{_SELECT} WHERE {where} {order}", tuple(values)):
+        columns, digest = _own_columns(row), row["digest"]
+        number, kind = columns[:2]
+        if digest != digest_of(row["before"] if number > 1 else BEGINNING, *columns):
+            raise broken(rows, number)
+        if kind in _SEALED:
+            own = seal(row["fingerprint"], row["salt"])
+            if ('"seal":null' if own is None else f'"seal":"{own}"') not in columns[-1]:  # as canonical JSON has it
+                raise broken(rows, number)
+        yield columns, digest, row["fingerprint"]
 
 
 def _record(rows: Rows, columns: tuple[Any, ...], digest: str, fingerprint: str | None) -> Record:
@@ -187,7 +205,7 @@ def follow(rows: Rows, known: Head) -> Head:
     number = known.record
     for row in rows.execute(f"SELECT {', '.join(COLUMNS)}, digest FROM records WHERE id > ? ORDER BY id", (number,)):
         number += 1
-        columns = tuple(row[column] for column in COLUMNS)
+        columns = _own_columns(row)
         digest = digest_of(before, *columns)
         if columns[0] != number or digest != row["digest"]:
             raise broken(rows, number)

@@ -70,6 +70,11 @@ def check(store: Store) -> None:
             )
 
 
+def forget(address: str) -> None:
+    """Check a ledger as a new process does, at its next opening."""
+    _held.pop(address, None)
+
+
 def _saved(rows: Rows) -> Head:
     """How far a process has followed the chain; the beginning, where that is not known."""
     with suppress(LedgerError):

@@ -36,12 +36,12 @@ def _dataset_lines(ledger: Ledger, dataset: str, rows: list[LedgerRow], *, total
     counts = ", ".join(f"{count} {state}" for state, count in rows[0].counts.items() if count)
     yield f"{dataset}: {counts or 'no entry'}"
     named = [row.balance for row in rows if row.balance.block not in ("", EACH)]
-    for row in rows:
-        if row.balance.block not in ("", EACH):
-            continue
-        yield f"  {balance_line(row.balance)}"
-        if totals and not row.balance.block:
-            total = ledger.spent(dataset, row.balance.whose)
+    shown = [row.balance for row in rows if row.balance.block in ("", EACH)]
+    whole = [balance for balance in shown if not balance.block] if totals else []
+    known_totals = dict(zip(whole, ledger.totals(dataset, whole), strict=True)) if whole else {}
+    for balance in shown:
+        yield f"  {balance_line(balance)}"
+        if (total := known_totals.get(balance)) is not None:
             fixed = f"{amount(round(float(total.epsilon), 6), total.delta)} ({total.method})"
             yield f"    if all of it had been planned beforehand: {fixed}"
     if named:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,8 @@ from daskrado.ledger.records import (
 )
 from daskrado.ledger.store import VERSION, Rows, Store
 from daskrado.ledger.words import Price, dearest
-from daskrado.privacy.accountant import Composition, Event, compose, event_to_json
+from daskrado.privacy.accountant import Composition, Event, SeveralEvents, compose, event_to_json
+from daskrado.privacy.events import each
 from daskrado.privacy.filter import GaussianFilter
 from daskrado.privacy.groups import Whose, charged_as
 from daskrado.privacy.relations import Relation
@@ -116,7 +118,7 @@ class LedgerViews(BlockViews):
         with self.store.reading() as rows:
             values = (dataset_name(dataset), str(Kind.DEBIT), number)
             last = [row["entry"] for row in rows.execute(found, values)]
-        return self._entries("r.dataset = ? AND r.entry >= ?", (dataset, min(last))) if last else []
+        return self._entries(f"r.entry IN ({', '.join('?' * len(last))})", last) if last else []
 
     def relations(self, dataset: str) -> Counter[Relation]:
         """How many debits of a data set that are not void protect under each relation."""
@@ -192,14 +194,17 @@ class LedgerViews(BlockViews):
 
         A charge under another relation counts as the group event that the limit counts.
         """
-        protected, limit = whose(relation), self.limit(dataset, relation)
+        limit, protected = self.limit(dataset, relation), whose(relation)
         with self.store.reading() as rows:
             debits = balances.charged_debits(rows, dataset_name(dataset))
-        counted = list(events)
-        for debit, number in debits.items():
-            if (event := charged_as(debit.event, debit.whose, protected)) is not None:
-                counted += [event] * number
-        return compose(counted, limit.delta if limit else 0)
+        return compose([*events, *_counted(debits, protected)], limit.delta if limit else 0)
+
+    def totals(self, dataset: str, limits: Iterable[Balance]) -> list[Composition]:
+        """The least total of what is charged against each limit of a data set, as if it had been planned."""
+        with self.store.reading() as rows:
+            debits = balances.charged_debits(rows, dataset_name(dataset))
+        composed = cache(compose)  # limits that count alike are added up once
+        return [composed(_counted(debits, limit.whose), limit.limit.delta) for limit in limits]
 
     def remaining(self, dataset: str, relation: Relation | str) -> Remaining:
         """What one more event could use; zero when there is no limit."""
@@ -247,6 +252,15 @@ class LedgerViews(BlockViews):
         if written != (grant.dataset, grant.relation, grant.event, grant.run):
             raise LedgerError(f"this grant does not match entry {grant.entry} of the ledger {self.address}")
         return entry
+
+
+def _counted(debits: Mapping[Debit, int], limit: Whose) -> tuple[Event, ...]:
+    """The events that a limit counts debits as, the number of each within it."""
+    found: Counter[Event] = Counter()
+    for debit, number in debits.items():
+        if (event := charged_as(debit.event, debit.whose, limit)) is not None:
+            found[event] += number
+    return tuple(SeveralEvents((one, times * number) for one, times in each(e)) for e, number in found.items())
 
 
 def drawn(rows: Rows, entry: int, name: str | None = None) -> dict[str, str]:

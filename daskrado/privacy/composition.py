@@ -237,18 +237,18 @@ def optimal(parts: Parts, delta: Fraction) -> Composition:
     level = parts.slack(delta)
     if level <= 0:
         return Composition(math.inf, delta, "optimal")
-    losses = partial(bounded_losses, parts.groups())
+    losses = bounded_losses(parts.groups(), level)  # what it drops is a leak, at this level and at one below it
     if parts.total_rho == 0:
-        return Composition(min(optimal_epsilon(losses(level), level), round_up(parts.epsilon)), delta, "optimal")
+        return Composition(min(optimal_epsilon(losses, level), round_up(parts.epsilon)), delta, "optimal")
     rho = parts.total_rho
-    found = mixed_epsilon(losses(level), partial(zcdp_curve, rho=rho), zcdp_epsilon(rho, min(level, 0.5)), level)
+    found = mixed_epsilon(losses, partial(zcdp_curve, rho=rho), zcdp_epsilon(rho, min(level, 0.5)), level)
     best = found, "optimal + zCDP"
     if parts.mus and parts.rho == 0:
         gaussian = partial(gaussian_curve, mu=parts.mu)
-        best = min(best, (parts.with_curve(losses, gaussian, level), "optimal + Gaussian"))
+        best = min(best, (parts.with_curve(lambda _: losses, gaussian, level), "optimal + Gaussian"))
     elif parts.mus and parts.bounded:
         both = partial(zcdp_curve, rho=parts.rho)
-        exact = parts.with_curve(lambda at: summed(losses(at), normal_losses(parts.mu, at)), both, level)
+        exact = parts.with_curve(lambda at: summed(losses, normal_losses(parts.mu, at)), both, level)
         best = min(best, (exact, "optimal + Gaussian + zCDP"))
     return Composition(best[0], delta, best[1])
 

@@ -52,7 +52,7 @@ def bounded_losses(groups: Sequence[tuple[Fraction, int]], delta: float) -> Loss
             values = np.add.outer(values, more).ravel()
             chances = np.multiply.outer(chances, masses).ravel()
         return Losses(values, chances, leak)
-    return _on_grid(groups, laws, leak)
+    return _on_grid(groups, laws, leak, cut)
 
 
 def leaky_response(epsilon: float, delta: float) -> Losses:
@@ -85,7 +85,11 @@ def _binomial(epsilon: Fraction, times: int, cut: float) -> tuple[Floats, Floats
     return (times - 2.0 * low[keep]) * e, chances[keep], math.fsum(chances[~keep])
 
 
-def _on_grid(groups: Sequence[tuple[Fraction, int]], laws: Sequence[Any], leak: float) -> Losses:
+def _on_grid(groups: Sequence[tuple[Fraction, int]], laws: Sequence[Any], leak: float, cut: float) -> Losses:
+    """The sum of the laws on a common grid; tails of mass below ``cut`` are dropped after every law, and are a leak.
+
+    The sum of many laws is far narrower than the sum of their widths, so that most cells are such tails.
+    """
     import numpy as np
 
     spread = sum(float(values.max() - values.min()) for values, _, _ in laws)
@@ -100,8 +104,13 @@ def _on_grid(groups: Sequence[tuple[Fraction, int]], laws: Sequence[Any], leak: 
         placed.append((start, np.bincount(index - start, weights=chances).astype(np.float64)))
     start, total = 0, np.ones(1)
     for offset, masses in sorted(placed, key=lambda item: -len(item[1])):
-        start += offset
         total = _convolve(total, masses)
+        below, above = np.cumsum(total), np.cumsum(total[::-1])[::-1]
+        keep = np.flatnonzero((below > cut / 2) & (above > cut / 2))
+        first, last = int(keep[0]), int(keep[-1]) + 1
+        leak += math.fsum(total[:first]) + math.fsum(total[last:])
+        start += offset + first
+        total = total[first:last]
     hit = np.flatnonzero(total)
     values = (hit + start).astype(np.float64) * cell
     return Losses(values + 2e-9 * cell * len(laws) * (cell > shared), total[hit], leak)

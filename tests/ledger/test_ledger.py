@@ -4,6 +4,7 @@ import itertools
 import json
 import pickle
 import signal
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from fractions import Fraction
@@ -14,11 +15,19 @@ from waiting import end, start
 
 from daskrado.errors import BudgetError, LedgerError, UsageError
 from daskrado.ledger import chain
-from daskrado.ledger.balances import budgets_of, charged_debits, counted
+from daskrado.ledger.balances import budgets_of, charged_debits, counted, plain
 from daskrado.ledger.chain import Kind
 from daskrado.ledger.history import check_all
 from daskrado.ledger.ledger import Ledger, Limit, State
-from daskrado.privacy.accountant import ApproximateEvent, GaussianEvent, PureEvent, ZcdpEvent, gaussian_mu
+from daskrado.ledger.records import Debit
+from daskrado.privacy.accountant import (
+    ApproximateEvent,
+    GaussianEvent,
+    PureEvent,
+    SeveralEvents,
+    ZcdpEvent,
+    gaussian_mu,
+)
 from daskrado.privacy.filter import Cost
 from daskrado.privacy.groups import Whose
 from daskrado.privacy.relations import Relation
@@ -345,6 +354,32 @@ def test_a_new_limit_counts_what_was_charged_however_it_gets_there(ledger, first
     ledger.void(grants[1])
     check_all(ledger)
     assert [b.entries for b in ledger.balances("adult")] == [len(events) - 2] * len(known)
+
+
+def test_debits_are_counted_apart_whatever_texts_they_hold(ledger):
+    """A record's text is cut where its keys are: names that look like keys, and parts of a data set, move no cut."""
+    ledger.set_limit("adult", None, 40, 1e-5)
+    keys = [f',"{key}":' for key in ("blocks", "costs", "event", "part", "seal", "whose")]
+    names = [*keys, *(key.strip(',":') for key in keys), '{"event":{"epsilon":"1"}}', "\\", ""]
+    several = SeveralEvents.of([PureEvent("0.001"), PureEvent("0.002"), PureEvent("0.002")])
+    asked = []
+    for number, name in enumerate(names):
+        for event in (PureEvent("0.001"), PureEvent("0.002"), several):
+            block = (f"b{name}",) if number % 2 else ()
+            whose = Whose("add_remove", f"u{name}", f"c{name}", bound=1) if number % 3 else Whose("add_remove")
+            for part in ("", name, f"{name}/a"):
+                asked.append(Debit(whose, event, name, block, part=part))
+                grant = ledger.reserve(
+                    "adult", whose, event, theorem=name, run="r", role=name, blocks=block, part=part, fingerprint=name
+                )
+                if number % 4 == 0:
+                    ledger.void(grant)
+                    asked.pop()
+    with ledger.store.reading() as rows:
+        assert charged_debits(rows, "adult") == Counter(plain(debit) for debit in asked)
+        known = [*budgets_of(rows, "adult")]
+        assert {budget.balance.entries for budget in known} == {len(asked)}
+    assert len(set(map(plain, asked))) > 50
 
 
 def test_deltas_are_limited_too(ledger):

@@ -128,6 +128,19 @@ def teachers(
 
 
 @command(bench)
+def ledger(
+    *,
+    entries: Annotated[int, click.IntRange(1), "Debits that the ledger holds."] = 100_000,
+    datasets: Annotated[int, click.IntRange(1), "That they are spread over; each has four limits."] = 5,
+    as_json: AsJson = False,
+) -> Lines:
+    """CPU seconds of planning, reserving, drawing and showing on a ledger of many entries, and on a new one."""
+    from daskrado.cli.bench.ledger import ledger_figures
+
+    return _shown(ledger_figures(entries, datasets), as_json)
+
+
+@command(bench)
 def units(
     *,
     rows: Rows = 2_000_000,
