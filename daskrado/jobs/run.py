@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from daskrado.cluster import connect
-from daskrado.errors import UsageError
+from daskrado.errors import BudgetError, UsageError
 from daskrado.jobs.outcome import Charge, asked_for
 from daskrado.lake.collect import Passes, Progress, collect, open_passes
 from daskrado.lake.holdout import Part
@@ -22,7 +22,7 @@ from daskrado.lake.units import Units, check_units, units_of
 from daskrado.ledger.account import Account
 from daskrado.ledger.charging import Clock
 from daskrado.ledger.ledger import Grant
-from daskrado.ledger.words import Price
+from daskrado.ledger.words import Price, over_budget
 from daskrado.privacy.mechanisms import Mechanism
 from daskrado.privacy.protect import Protect
 from daskrado.privacy.release import Release
@@ -111,8 +111,17 @@ class Run:
             self.account.unchanged(what, digest)
         first = next(iter(self.charges.values()))
         self.account.first_limit(self.job.ledger, self.job.dataset, first.debit.for_limit)
+        self._check_together()
         for role, charge in self.charges.items():
             self.grants[role] = charge.reserve(self.account, self.job.dataset, mark)
+
+    def _check_together(self) -> None:
+        """Refuse several charges that do not fit together, in the words of a plan, before the first is debited."""
+        debits = [charge.debit for charge in self.charges.values()]
+        if len(debits) > 1 and not self.account.resumed:
+            refused = over_budget(self.account.ledger.priced(self.job.dataset, debits), debits)
+            if refused is not None:
+                raise BudgetError(refused)
 
     @cached_property
     def client(self) -> Any:

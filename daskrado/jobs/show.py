@@ -96,11 +96,10 @@ def _budget_lines(job: Job, charges: tuple[Charge, ...], ledger: Ledger | None) 
         return
     if limit:
         yield f"limit       {limit}"
-    over = [price for price in prices if price.left < 0]
     charged = [price.balance for price in prices]
     missing = [(debit.whose, blocks) for debit in debits if (blocks := debit.unpaid(charged))]
-    if over:
-        yield f"refused     {over_budget(over[0], debits, several=len(prices) > 1)}"
+    if (refused := over_budget(prices, debits)) is not None:
+        yield f"refused     {refused}"
     elif missing and ledger is not None and ledger.has_limits(job.dataset):
         yield f"refused     {no_limit(job.dataset, *missing[0])}"
     elif prices:

@@ -21,10 +21,9 @@ from daskrado.ledger.store import Rows
 
 BEGINNING = "0" * 64  # what the first record follows
 COLUMNS = ("id", "kind", "at", "who", "dataset", "run", "entry", "name", "body")
-_SELECT = (
-    f"SELECT {', '.join(f'r.{column}' for column in COLUMNS)}, r.digest, b.digest AS before, l.fingerprint, l.salt "
-    "FROM records r LEFT JOIN records b ON b.id = r.id - 1 LEFT JOIN lakes l ON l.record = r.id"
-)
+_SELECT = f"SELECT {', '.join(f'r.{column}' for column in COLUMNS)}, r.digest, b.digest AS before"
+_CHAIN = " FROM records r LEFT JOIN records b ON b.id = r.id - 1"
+_LAKES = f", l.fingerprint, l.salt{_CHAIN} LEFT JOIN lakes l ON l.record = r.id"
 
 
 class Kind(StrEnum):
@@ -44,7 +43,6 @@ class Kind(StrEnum):
 
 
 _own_columns = itemgetter(*COLUMNS)
-_SEALED = (Kind.DEBIT, Kind.CLOSE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,29 +149,26 @@ def insert(rows: Rows, columns: tuple[Any, ...]) -> None:
 
 def records(rows: Rows, where: str = "r.id > 0", values: Iterable[object] = ()) -> Iterator[Record]:
     """Records in their order, each checked against the digest before it."""
-    for columns, digest, fingerprint in _checked(rows, where, values):
-        yield _record(rows, columns, digest, fingerprint)
+    for row in rows.execute(f"{_SELECT}{_LAKES} WHERE {where} ORDER BY r.id", tuple(values)):
+        columns, fingerprint = _checked(rows, row), row["fingerprint"]
+        sealed = f'"seal":{json.dumps(seal(fingerprint, row["salt"]))}'  # as canonical JSON has it
+        if columns[1] in (Kind.DEBIT, Kind.CLOSE) and sealed not in columns[-1]:
+            raise broken(rows, columns[0])
+        yield _record(rows, columns, row["digest"], fingerprint)
 
 
 def debits(rows: Rows, dataset: str) -> Iterator[tuple[int, int, str]]:
-    """Number, entry and body of each debit of a data set: many of them, in no order, checked as in ``records``."""
-    for columns, _, _ in _checked(rows, "r.dataset = ? AND r.kind = ?", (dataset, str(Kind.DEBIT)), ""):
-        yield columns[0], columns[6], columns[8]
+    """Number, entry and body of each debit of a data set, checked likewise: all of a long history, in no order."""
+    for row in rows.execute(f"{_SELECT}{_CHAIN} WHERE r.dataset = ? AND r.kind = ?", (dataset, str(Kind.DEBIT))):
+        number, *_, entry, _, body = _checked(rows, row)
+        yield number, entry, body
 
 
-def _checked(
-    rows: Rows, where: str, values: Iterable[object], order: str = "ORDER BY r.id"
-) -> Iterator[tuple[tuple[Any, ...], str, str | None]]:
-    for row in rows.execute(f"{_SELECT} WHERE {where} {order}", tuple(values)):
-        columns, digest = _own_columns(row), row["digest"]
-        number, kind = columns[:2]
-        if digest != digest_of(row["before"] if number > 1 else BEGINNING, *columns):
-            raise broken(rows, number)
-        if kind in _SEALED:
-            own = seal(row["fingerprint"], row["salt"])
-            if ('"seal":null' if own is None else f'"seal":"{own}"') not in columns[-1]:  # as canonical JSON has it
-                raise broken(rows, number)
-        yield columns, digest, row["fingerprint"]
+def _checked(rows: Rows, row: Mapping[str, Any]) -> tuple[Any, ...]:
+    columns: tuple[Any, ...] = _own_columns(row)
+    if row["digest"] != digest_of(row["before"] if columns[0] > 1 else BEGINNING, *columns):
+        raise broken(rows, columns[0])
+    return columns
 
 
 def _record(rows: Rows, columns: tuple[Any, ...], digest: str, fingerprint: str | None) -> Record:

@@ -12,7 +12,7 @@ from daskrado.lake.block_facts import EACH
 from daskrado.ledger.journal import unfinished
 from daskrado.ledger.ledger import Ledger
 from daskrado.ledger.records import Balance, LedgerEntry, LedgerRow, Mark, Marked
-from daskrado.ledger.words import amount, budget_name, percent
+from daskrado.ledger.words import amount, budget_name, percent, room
 from daskrado.privacy.groups import Whose, steps
 from daskrado.privacy.relations import Relation
 
@@ -90,14 +90,14 @@ def _spent(balance: Balance) -> Fraction:
 
 
 def balance_line(balance: Balance) -> str:
-    """A budget: what is spent, what is left, and of which counters."""
+    """A budget: what is spent, what is left and what fits there, and of which counters."""
     shares = balance.rule.shares(balance.total)
     spent, words = max(shares.values()), {"loss": "loss", "delta": "deltas", "draws": "Gaussian releases"}
     counters = ", ".join(f"{words[name]} {percent(share)}" for name, share in shares.items())
     block = ", each block" if balance.block == EACH else f", block {balance.block}" if balance.block else ""
     detail = f" ({counters})" if len(shares) > 1 else ""
-    left = percent(max(1 - spent, Fraction(0)))
-    return f"{budget_name(balance)} under {balance.whose}{block}: {percent(spent)} spent, {left} left{detail}"
+    left = f"{percent(max(1 - spent, Fraction(0)))} left, {room(balance)}"
+    return f"{budget_name(balance)} under {balance.whose}{block}: {percent(spent)} spent, {left}{detail}"
 
 
 def history_line(entry: LedgerEntry, share: Fraction | None) -> str:

@@ -9,6 +9,8 @@ from typing import Any
 
 from daskrado.lake.block_facts import EACH
 from daskrado.ledger.records import Balance, Debit
+from daskrado.privacy.curves import gaussian_mu
+from daskrado.privacy.events import GaussianEvent, PureEvent
 from daskrado.privacy.filter import Cost
 from daskrado.privacy.groups import Whose, steps
 from daskrado.privacy.relations import Relation
@@ -96,8 +98,7 @@ def dearest(prices: Sequence[Price]) -> Price:
 def run_line(what: str, prices: Sequence[Price]) -> str:
     """``this run: epsilon 1 at delta 1e-6 = 1.4 % of the budget of clinic (10, 1e-5); 98.6 % left, ...``."""
     price, least = dearest(prices), min(prices, key=lambda price: price.left)
-    more = min(price.more for price in prices)
-    runs = f"{more:,} more run{'' if more == 1 else 's'} like this" if more else "no more run like this"
+    runs = more_runs(min(price.more for price in prices), "like this")
     blocks = {price.balance.block for price in prices} - {""}
     each = "each block of " if EACH in blocks else f"each of {len(blocks)} blocks of "
     of = each if price.balance.block else ""
@@ -106,6 +107,27 @@ def run_line(what: str, prices: Sequence[Price]) -> str:
         f"this run: {what} = {percent(price.share)} of the budget of {of}{budget_name(price.balance)}"
         f"{_under(price, prices)}; {percent(max(least.left, Fraction(0)))} left{fullest}, {runs}"
     )
+
+
+def more_runs(number: int, which: str) -> str:
+    """``69 more runs like this``."""
+    return f"{number:,} more run{'' if number == 1 else 's'} {which}" if number else f"no more run {which}"
+
+
+def room(balance: Balance) -> str:
+    """What still fits, where no run is at hand to be compared with: of epsilon 1 if the limit is larger.
+
+    >>> from daskrado.privacy.filter import filter_for
+    >>> whole = Balance("clinic", Whose(Relation.ADD_REMOVE), "", filter_for(10, 1e-5), Cost(), 0)
+    >>> room(whole), room(replace(whole, rule=filter_for("0.5", 0)))
+    ('70 more runs of epsilon 1 at delta 1e-6', '10 more runs of epsilon 0.05')
+    """
+    rule, limit = balance.rule, balance.limit
+    epsilon = Fraction(1) if limit.epsilon >= 1 else limit.epsilon / 10
+    delta = limit.delta / 10 if rule.whole.draws else Fraction(0)
+    event = GaussianEvent(gaussian_mu(epsilon, delta)) if delta else PureEvent(epsilon)
+    cost = rule.cost(event) if balance.total.mu2 else rule.charge(event)
+    return more_runs(rule.more_like(balance.total, cost), f"of {amount(epsilon, delta)}")
 
 
 def _under(price: Price, prices: Sequence[Price]) -> str:
@@ -138,11 +160,15 @@ def _counted_blocks(blocks: Sequence[str]) -> str:
     return f"block{'s' if len(blocks) > 1 else ''} {shown}" + (f" and {more} more" if more > 0 else "")
 
 
-def over_budget(price: Price, debits: Sequence[Debit], *, several: bool) -> str:
-    """Why a run that was planned, and is in the price's balance, does not fit."""
+def over_budget(prices: Sequence[Price], debits: Sequence[Debit]) -> str | None:
+    """Why a run, which is in the balances of its prices already, does not fit; None if it does."""
+    price = next((price for price in prices if price.left < 0), None)
+    if price is None:
+        return None
     before = replace(price.balance, total=price.balance.total - price.cost)
     often = max(steps(debit.whose, before.whose) or 1 for debit in debits)
-    return refusal(before, price.cost, often=often, several=several, delta=min(debit.delta or 0 for debit in debits))
+    delta = min(debit.delta or 0 for debit in debits)
+    return refusal(before, price.cost, often=often, several=len(prices) > 1, delta=delta)
 
 
 def refusal(

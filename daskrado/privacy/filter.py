@@ -63,6 +63,10 @@ class Filter(ABC):
         Proof
             The whole budget is accepted only where nothing was charged before, so the event does not depend on any
             answer, and nothing is accepted after it. It alone is (epsilon_L, delta_L)-differentially private.
+
+        *Not for a run of several charges*, though it may be within the limit as a whole: each can be voided alone.
+        What one gives back would be a part of the limit that somebody may spend after seeing the others' answers,
+        while by the rule they cost more than what is left of it.
         """
         cost = self.cost(event)
         return self.whole if not self.fits(Cost(), cost) and _alone(event, self.epsilon, self.delta) else cost

@@ -118,11 +118,63 @@ def test_plan_run_report_and_ledger_say_the_same(clinic: Any, tmp_path: Path, ow
     assert (own["relation"], own["more_runs"], round(own["share"], 4)) == ("add_remove", 69, 0.0141)
     assert own["ledger_head"].partition(":")[0].isdigit()
     shown = "\n".join(ledger_lines(ledger, totals=True))
-    assert "clinic (10, 1e-5) under add_remove for one row: 1.4 % spent, 98.6 % left" in shown
+    assert (
+        "clinic (10, 1e-5) under add_remove for one row: 1.4 % spent, 98.6 % left, 69 more runs of epsilon 1" in shown
+    )
     assert f"run {result.run[:12]}: 1.4 %" in shown
     assert "one row has lost at most 1.4 % of clinic (24.4, 1e-5) under replace_one" in shown
     for text in (shown, "\n".join(result.lines), "\n".join(plan_lines(made, ledger)), page):
         assert not OLD_WORDS.search(text)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "fits", "event"),
+    [
+        ("10", "1e-5", "70 more runs of epsilon 1 at delta 1e-6", GaussianEvent(gaussian_mu(1, 1e-6))),
+        ("10", "0", "10 more runs of epsilon 1", PureEvent(1)),
+        ("0.5", "0", "10 more runs of epsilon 0.05", PureEvent("0.05")),
+        ("1", "1e-6", "1 more run of epsilon 1 at delta 1e-7", GaussianEvent(gaussian_mu(1, 1e-7))),
+    ],
+)
+def test_a_limit_says_what_fits_and_so_much_does(
+    own_ledger: Path, epsilon: str, delta: str, fits: str, event: Any
+) -> None:
+    words = ["ledger", "limit", "clinic", "--epsilon", epsilon, "--delta", delta, "--ledger", str(own_ledger)]
+    done = CliRunner().invoke(cli, words)
+    assert f"under add_remove for one row: 0 % spent, 100 % left, {fits}" in done.output
+    ledger = Ledger.open(own_ledger)
+    for _ in range(int(fits.split()[0])):
+        ledger.reserve("clinic", "add_remove", event, theorem="t", run="r")
+    assert "no more run of epsilon" in next(line for line in ledger_lines(ledger) if "under add_remove" in line)
+    with pytest.raises(BudgetError, match="nothing was debited"):
+        ledger.reserve("clinic", "add_remove", event, theorem="t", run="r")
+
+
+def two_sets(clinic: Any, budget: dict[str, float], limit: dict[str, float]) -> Job:
+    """A run of two charges."""
+    path, domain = clinic(2000, 2)
+    protect = {"relation": "add_remove", "unit": "one patient"}
+    one = {"kind": "balanced", "count": 64, "protect": protect, "budget": budget}
+    own = {"dataset": "clinic", "lake": str(path), "domain": domain, "output": "unused"}
+    sets = [{"name": name, **one} for name in ("one", "two")]
+    return load_job({**own, "kind": "rados", "sets": sets, "ledger": {"first_limit": limit}})
+
+
+def test_charges_that_do_not_fit_together_are_refused_as_planned(clinic: Any, own_ledger: Path) -> None:
+    """Not one of them is debited first: the ledger has no entry at all, not even a void one."""
+    made = two_sets(clinic, {"epsilon": 1.0, "delta": 1e-6}, {"epsilon": 1.1, "delta": 1e-6})
+    (planned,) = [line for line in plan_lines(made, None) if line.startswith("refused")]
+    with pytest.raises(BudgetError) as refused:
+        daskrado.run(made, write=False)
+    assert planned == f"refused     {refused.value}"
+    assert Ledger.open(own_ledger).entries() == []
+
+
+def test_charges_that_add_up_to_the_limit_fit(clinic: Any, own_ledger: Path) -> None:
+    daskrado.run(two_sets(clinic, {"epsilon": 0.5}, {"epsilon": 1}), write=False)
+    own = Ledger.open(own_ledger).balance("clinic", "add_remove")
+    assert own is not None
+    assert own.rule.share(own.total) == 1
 
 
 @pytest.mark.parametrize("first", list(Relation)[:3])
