@@ -207,6 +207,7 @@ class Job(Frozen):
     def public_options(self) -> dict[str, Any]:
         """The job's keys for the manifest: no address, no Domain, no place of this machine."""
         hidden = {"dataset", "lake", "domain", "output", "cluster", "ledger"}
+        hidden |= {address[0] for address in self.addresses if len(address) == 1}  # also a model that is no file
         content = self.model_dump(mode="json", exclude=hidden, exclude_none=True)
         for *path, last in self.addresses:
             holder: Any = content

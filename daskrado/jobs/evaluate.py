@@ -17,7 +17,6 @@ from pydantic import Field, model_validator
 from daskrado.errors import UsageError, about_the_key
 from daskrado.jobs import holdout as held
 from daskrado.jobs.base import Address, Charge, Line, Outcome, PrivateJob, Run
-from daskrado.jobs.evaluation_report import Measured
 from daskrado.jobs.measure import ROLE, EvaluationKeys, Measurement, measurement
 from daskrado.lake.holdout import HELD_OUT, check_column
 from daskrado.lake.scan import Lake
@@ -28,6 +27,7 @@ from daskrado.models.linear import LinearModel
 from daskrado.privacy.accountant import MAX_DELTA, MAX_EPSILON, ApproximateEvent, PureEvent
 from daskrado.privacy.protect import Budget
 from daskrado.privacy.statement import PrivacyStatement
+from daskrado.table.label import Target
 from daskrado.table.yaml_file import write_text
 
 
@@ -40,6 +40,7 @@ class EvaluateJob(EvaluationKeys, PrivateJob):
     name: ClassVar[str] = "evaluate"
     addresses: ClassVar[tuple[Address, ...]] = (("model",), ("against",))
     counts_units: ClassVar[bool] = True
+    targets: ClassVar[tuple[Target, ...]] = ("sides", "number")
     title: ClassVar[str] = "{job.dataset}: how good a model is"
 
     model: Any = Field(repr=False)
@@ -108,7 +109,7 @@ class EvaluateJob(EvaluationKeys, PrivateJob):
         return {"the models": digest(*self.models.values())}
 
     def needs_rows(self, account: Account) -> bool:
-        return not account.has(f"{ROLE}#00002")
+        return not account.has(f"{ROLE}#{len(self.measurement.steps):05d}")
 
     def plan(self) -> Iterator[Line]:
         yield from self.measurement.plan()
@@ -118,13 +119,11 @@ class EvaluateJob(EvaluationKeys, PrivateJob):
         models = self.models
         gather = partial(run.collect, part=held.part_of(self, HELD_OUT))
         found, released = self.measurement.measure(run, list(models.values()), gather)
-        names = dict(zip(models, found, strict=True))
         model, about = models["model"], f"counts of {self.dataset}"
-        decision = Decision.of(found[0].cells, self.threshold, about)
-        measured = Measured(names, self.domain.label.pair, self._where(), decision, model.link)
+        measured = self.measurement.measured(list(models), found, self._where(), about, model)
         statement = run.charges[ROLE].statement if run.charges else PrivacyStatement.none()
-        both = self._both(model.statement, run)
-        fitted = None if both is None else replace(model, decision=decision, statement=both)
+        both = self._both(model.statement, run) if measured.decision != Decision() else None
+        fitted = None if both is None else replace(model, decision=measured.decision, statement=both)
         facts = {"noise_std": released.noise_std, "model_sha256": digest(model), **measured.facts()}
 
         def save(path: Path) -> None:

@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from daskrado.jobs.base import Charge, Outcome, Run
-from daskrado.jobs.evaluation_report import Measured
 from daskrado.jobs.measure import ROLE, EvaluationKeys, Measurement, measurement
 from daskrado.jobs.outcome import covers
 from daskrado.lake.holdout import HELD_OUT, TRAINING, Part
 from daskrado.ledger.parts import part_name
-from daskrado.models.decision import Decision
 from daskrado.models.linear import LinearModel
 from daskrado.privacy.protect import Budget, Private
 from daskrado.privacy.relations import Relation
@@ -157,9 +155,8 @@ def measured(job: LearnJob, run: Run, model: LinearModel, outcome: Outcome) -> O
     (found,), released = plan.measure(run, [model], gather)
     where = ON_TRAINING_ROWS if job.holdout is None else ""
     rows = "the training rows" if job.holdout is None else f"{100 * job.holdout:g} % of the ids, held out"
-    decision = Decision.of(found.cells, plan.keys.threshold, f"counts of {rows}")
-    result = Measured({"model": found}, job.domain.label.pair, where, decision, model.link)
-    model = replace(model, decision=decision)
+    result = plan.measured(["model"], [found], where, f"counts of {rows}", model)
+    model = replace(model, decision=result.decision)
     facts = {**outcome.facts, **result.facts(), "evaluation_noise_std": released.noise_std}
 
     def save(path: Path) -> None:

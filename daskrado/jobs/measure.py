@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,10 @@ from pydantic import Field, field_validator, model_validator
 
 from daskrado.errors import DataError, UsageError, about_the_key
 from daskrado.jobs.base import Charge, Line, Run, calibrated
+from daskrado.jobs.evaluation_report import Measured
+from daskrado.jobs.section import Section
 from daskrado.lake.scan import Lake
+from daskrado.models.decision import Decision
 from daskrado.models.evaluation import Evaluation, equal_bins
 from daskrado.models.linear import LinearModel
 from daskrado.models.threshold import Rule
@@ -89,6 +92,26 @@ def halves(budget: Budget, first: float) -> tuple[Budget, Budget]:
     return budget.shared(first)
 
 
+class Told(Protocol):
+    """An evaluation as it is told: figures, files, sections; and how margins are used from now on."""
+
+    @property
+    def decision(self) -> Decision:
+        """Link, threshold and ranks, where they were fitted."""
+
+    def facts(self) -> dict[str, Any]:
+        """For a manifest."""
+
+    def to_json(self) -> dict[str, Any]:
+        """For a file."""
+
+    def lines(self) -> Iterator[str]:
+        """For a terminal."""
+
+    def sections(self) -> list[Section]:
+        """For a report."""
+
+
 @dataclass(frozen=True)
 class Measurement:
     """The public plan of an evaluation of ``models`` models: what it counts, costs and releases."""
@@ -99,9 +122,11 @@ class Measurement:
     assumptions: tuple[str, ...] = ()
     models: int = 1
 
+    target: ClassVar[str] = "sides"
+    steps: ClassVar[tuple[str, ...]] = STEPS
+
     def __post_init__(self) -> None:
-        if self.domain.label.target != "sides":
-            raise UsageError("an evaluation needs a label of two sides")
+        assert self.domain.label.target == self.target
         relations = (Relation.ADD_REMOVE, Relation.REPLACE_ONE)
         if self.private is not None and self.private.protect.relation not in relations:
             raise UsageError(
@@ -179,7 +204,7 @@ class Measurement:
     def _counting(self, scores: Sequence[Score]) -> ScoreCells:
         return ScoreCells(self.domain.width, tuple(scores), BITS, self.axes, self.outside)
 
-    def _shape(self) -> tuple[ScoreCells, ScoreCells]:
+    def _shape(self) -> tuple[ScoreCells, ...]:
         """Both statistics, of models whose weights are 0: weights change neither noise nor cost."""
         zero = [np.zeros(self.domain.width)] * self.models
         edges = np.linspace(-1, 1, self.bins + 1)[1:-1]
@@ -187,7 +212,7 @@ class Measurement:
         return placing, self._counting([Score.of(one, self.lattice, 1.0, edges) for one in zero])
 
     @cached_property
-    def _parts(self) -> tuple[Private, Private]:
+    def _parts(self) -> tuple[Private, ...]:
         """The budgets of placing and counting; plain shares where a noise too coarse for its grid costs more."""
         assert self.private is not None
         budget = self.private.budget
@@ -216,7 +241,7 @@ class Measurement:
             chosen = calibrated(self._parts[1], self._shape()[1], self.lattice)
             yield "noise", f"standard deviation {chosen.noise_std()['cells']:.4g} rows on each count"
 
-    def measure(self, run: Run, models: Sequence[LinearModel], gather: Gather) -> tuple[list[Evaluation], Release]:
+    def measure(self, run: Run, models: Sequence[LinearModel], gather: Gather) -> tuple[list[Any], Release]:
         """Place the bins, count, add noise to each once; an evaluation of each model, and what was released."""
         weights = [model.weights for model in models]
         reaches = [reach_of(self.domain, one) for one in weights]
@@ -240,9 +265,17 @@ class Measurement:
         ]
         return found, counted
 
+    def measured(
+        self, names: Sequence[str], found: Sequence[Any], where: str, about: str, model: LinearModel
+    ) -> Told:
+        """What is told of it: the model's own evaluation is the first."""
+        decision = Decision.of(found[0].cells, self.keys.threshold, about)
+        evaluations = dict(zip(names, found, strict=True))
+        return Measured(evaluations, self.domain.label.pair, where, decision, model.link)
+
     def _released(self, run: Run, step: int, statistic: ScoreCells, gather: Gather) -> Release:
         def gathered() -> Summary:
-            with run.clock(STEPS[step]):
+            with run.clock(self.steps[step]):
                 return gather(statistic, self.lattice)
 
         if self.private is None:
@@ -271,5 +304,8 @@ def measurement(
     domain: Domain, keys: EvaluationKeys, private: Private | None, assumptions: tuple[str, ...] = (), models: int = 1
 ) -> Measurement:
     """A plan inside a validator: what is wrong with it is said of the job's key."""
+    from daskrado.jobs.measure_numbers import NumberMeasurement
+
+    kind = Measurement if domain.label.target == "sides" else NumberMeasurement
     with about_the_key():
-        return Measurement(domain, keys, private, assumptions, models)
+        return kind(domain, keys, private, assumptions, models)

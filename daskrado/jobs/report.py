@@ -26,7 +26,13 @@ if TYPE_CHECKING:
     from daskrado.jobs.run import Run
 
 _FEW = 4
-MEASURED = ("error", "error of the constant guess", "area under the ROC curve")  # what a report says first
+MEASURED = (  # what a report says first
+    "error",
+    "error of the constant guess",
+    "area under the ROC curve",
+    "R^2",
+    "mean absolute error",
+)
 
 
 def render_page(

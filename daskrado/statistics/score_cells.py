@@ -15,6 +15,7 @@ from daskrado.statistics.base import Block, Groups, IntVector, Rows, Statistic
 from daskrado.statistics.universe import Axis
 from daskrado.table.domain import CategoricalColumn, Domain, NumericColumn
 from daskrado.table.label import Target
+from daskrado.table.label_sides import LABEL_BITS
 from daskrado.table.lattice import Lattice
 from daskrado.table.products import dots
 
@@ -28,19 +29,40 @@ class Score:
     """A linear model as whole numbers, and the edges of its score bins in the same units.
 
     The margin of a row is sum(votes q) / ``whole``, in parts of ``reach``. Bin j holds the margins from edge j - 1 up
-    to, but not at, edge j.
+    to, but not at, edge j. With ``label`` so much is added for each step of a label that is a number, and margins
+    stay within its bounds: the score is a residual, ``folded`` where only its size counts.
     """
 
     votes: tuple[int, ...]
     edges: tuple[int, ...]
+    label: int = 0
+    folded: bool = False
 
     @classmethod
-    def of(cls, weights: NDArray[np.float64], lattice: Lattice, reach: float, edges: NDArray[np.float64]) -> Score:
-        """A model whose margins lie within ``reach``; ``edges`` are margins, rising."""
+    def of(
+        cls,
+        weights: NDArray[np.float64],
+        lattice: Lattice,
+        reach: float,
+        edges: NDArray[np.float64],
+        *,
+        label: float = 0.0,
+        folded: bool = False,
+    ) -> Score:
+        """A model whose margins lie within ``reach``; ``edges`` are margins that rise; ``label`` is of one step."""
         unit = math.ldexp(1.0, _WEIGHT_BITS) / reach
         votes = np.trunc(np.asarray(weights) * lattice.norm_bound * unit)
         whole = np.ceil(edges * unit * 2.0**lattice.bits)
-        return cls(tuple(map(int, votes.tolist())), tuple(map(int, whole.tolist())))
+        step = round(label * unit * 2.0**lattice.bits)
+        return cls(tuple(map(int, votes.tolist())), tuple(map(int, whole.tolist())), step, folded)
+
+    def scores(self, rows: Rows) -> NDArray[np.float64]:
+        """What is counted of each row: whole numbers below 2^53."""
+        margins = dots(rows.features, np.array(self.votes, dtype=np.float64))
+        if self.label:
+            most = abs(self.label) << LABEL_BITS
+            margins = np.clip(margins, -most, most) + self.label * rows.y.astype(np.float64)
+        return np.abs(margins) if self.folded else margins
 
 
 def reach_of(domain: Domain, weights: NDArray[np.float64]) -> float:
@@ -137,7 +159,7 @@ class ScoreCells(Statistic):
         parts = []
         for score, block in zip(self.scores, self.blocks, strict=True):
             _, sides, bins = block.shape
-            margins = dots(rows.features, np.array(score.votes, dtype=np.float64))
+            margins = score.scores(rows)
             cell = side * bins + np.searchsorted(np.array(score.edges, dtype=np.float64), margins, side="right")
             for size, group in zip(self.sizes, codes, strict=True):
                 inside = group >= 0

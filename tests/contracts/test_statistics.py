@@ -81,6 +81,12 @@ EXAMPLES: list[Statistic] = [
         axes=(UNIVERSE.axes[0], UNIVERSE.axes[1]),
         outside=Groups("region", ("north", "south"), optional=True),
     ),
+    ScoreCells(
+        WIDTH,
+        (Score((2**24, -(2**25), 3, 0), (0, 2**30, 2**36), -(2**27), True), Score((0,) * 4, (0, 2**35), 2**27)),
+        LATTICE.bits,
+        labels=False,
+    ),
     MarginHistogram(WIDTH, ((2**26, 0, 0, 0), (2**24, 2**25, -(2**23), 1)), LATTICE.bits, bins=40),
 ]
 cases = pytest.mark.parametrize("statistic", EXAMPLES, ids=repr)
