@@ -16,15 +16,18 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from daskrado.errors import DataError
 from daskrado.lake.frame_blocks import block_texts
-from daskrado.lake.unit_ids import coded_ids, paired, unit_codes, unit_hashes
+from daskrado.lake.unit_ids import coded_ids, number_hashes, paired, unit_codes, unit_hashes
 from daskrado.statistics.bounded import WEIGHT_BITS, unit_weights
 
 STRETCH_ROWS = 1 << 17  # that one task counts at once
 BUCKET_ROWS = 1 << 22  # records that this process holds at once
+_LOOK = 1 << 12  # rows that show whether ids repeat
+_CHANGED = "the lake changed while its units were counted"
 _MOST_BUCKETS = 256  # files that are open at once
 _IN_MEMORY = 1 << 24  # rows whose weights need no scratch file
 
@@ -69,15 +72,28 @@ class Counting:
         """
         found = [np.zeros(0, RECORD)]
         for table in tables:
-            if self.record is None:
+            if self.record is not None:
+                found.append(self.ranked(table, first))
+            elif self._mostly_apart(table):
+                ids = number_hashes(table.column(self.column).to_numpy(), self.key)
+                found.append(_records(ids, np.ones(len(ids)), first + np.arange(len(ids))))
+            else:
                 known, codes = coded_ids(self._named(table), self.key)
                 counts = np.bincount(codes, minlength=len(known))
                 chosen = np.flatnonzero(known.any(axis=1) & (counts > 0))
                 found.append(_records(known[chosen], counts[chosen], first + chosen))
-            else:
-                found.append(self.ranked(table, first))
             first += table.num_rows
         return np.concatenate(found)
+
+    def _mostly_apart(self, table: pa.Table) -> bool:
+        """Whether to make a record for each row: few rows share an id, as far as the first show, and none lacks one.
+
+        A function of the rows alone: whoever reads them again decides alike.
+        """
+        ids = table.column(self.column)
+        if self.within is not None or not pa.types.is_integer(ids.type) or ids.null_count:
+            return False
+        return bool(2 * pc.count_distinct(ids[:_LOOK]).as_py() > min(_LOOK, len(ids)))
 
     def ranked(self, table: pa.Table, first: int) -> Records:
         """Records by a keyed hash of their own ids, never by place or content; only those that may be kept."""
@@ -109,11 +125,18 @@ class Counting:
             return np.maximum(dense, 0).astype(np.uint16)
         found, start = np.zeros(rows, dtype=np.uint16), 0
         for table in tables:
+            if self._mostly_apart(table):
+                own = dense[start : start + table.num_rows]
+                if (own < 0).any():
+                    raise DataError(_CHANGED)
+                found[start : start + table.num_rows] = own
+                start += table.num_rows
+                continue
             values, codes = unit_codes(self._named(table))
             own = np.append(dense[start : start + len(values)], 0)
             lost = np.flatnonzero(own < 0)
             if not all(_nameless(values.take(lost))):
-                raise DataError("the lake changed while its units were counted")
+                raise DataError(_CHANGED)
             own[lost] = 0
             found[start : start + table.num_rows] = own[codes]
             start += table.num_rows
@@ -235,7 +258,7 @@ class PlacedWeights:
             parts.append(array[max(0, first - start) : max(0, first + rows - start)])
         found = np.concatenate(parts)
         if len(found) != rows:
-            raise DataError("the lake changed while its units were counted")
+            raise DataError(_CHANGED)
         return found
 
 

@@ -42,7 +42,7 @@ def unit_hashes(column: pa.ChunkedArray, key: bytes) -> NDArray[np.uint64]:
 def coded_ids(column: pa.ChunkedArray, key: bytes) -> tuple[NDArray[np.uint64], NDArray[Any]]:
     """The hashes of the different values of a column, zeros last, and for each row which of them it has."""
     values, codes = unit_codes(column)
-    known = _texts(values, key) if not pa.types.is_integer(values.type) else _numbers(values.to_numpy(), key)
+    known = _texts(values, key) if not pa.types.is_integer(values.type) else number_hashes(values.to_numpy(), key)
     return np.concatenate([known, np.zeros((1, 2), np.uint64)]), codes
 
 
@@ -83,7 +83,8 @@ def unit_codes(column: pa.ChunkedArray) -> tuple[pa.Array, NDArray[Any]]:
     return values, pc.fill_null(coded.indices, len(values)).to_numpy(zero_copy_only=False)
 
 
-def _numbers(values: NDArray[Any], key: bytes) -> NDArray[np.uint64]:
+def number_hashes(values: NDArray[Any], key: bytes) -> NDArray[np.uint64]:
+    """128 bits for each of some whole numbers, which are encrypted: no two of them agree."""
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
     blocks = np.zeros((len(values), 2), dtype=np.uint64)
@@ -107,7 +108,7 @@ def _texts(values: pa.Array, key: bytes) -> NDArray[np.uint64]:
     small = [n is not None and n < 2**63 for n in whole]
     signed = np.array([n if ok else 0 for n, ok in zip(whole, small, strict=True)], dtype=np.int64)
     unsigned = np.array([0 if ok or n is None else n for n, ok in zip(whole, small, strict=True)], dtype=np.uint64)
-    numbers = np.where(np.array(small)[:, None], _numbers(signed, key), _numbers(unsigned, key))
+    numbers = np.where(np.array(small)[:, None], number_hashes(signed, key), number_hashes(unsigned, key))
     digests = [hashlib.blake2b(text, key=key, digest_size=16).digest() for text in texts]
     others = np.frombuffer(b"".join(digests), dtype=np.uint64).reshape(-1, 2).copy()
     others[[not text for text in texts]] = 0

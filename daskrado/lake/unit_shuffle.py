@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from daskrado.lake.asking import ask_workers, persist, workers_of
 from daskrado.lake.failures import RETRIES, gathered, give_up
@@ -38,8 +39,9 @@ if TYPE_CHECKING:
     import pandas as pd
     from distributed import Client
 
-_BUCKET_ROWS = 1 << 18  # records that a task weighs at once
-_HOME = "stretch"  # the column of the stretch that a weight goes back to
+_BUCKET_ROWS = 1 << 19  # records that a task weighs at once
+_FULL = 0.8  # of a worker's memory, where Dask gives it no more tasks
+_TARGET, _CONTENT = "target", "content"  # columns of what is shuffled
 
 
 class ClusterWeights:
@@ -110,22 +112,20 @@ class ClusterWeights:
     def _graph(self, shared: Any, name: str) -> list[Any]:
         """Records by stretch, shuffled to their units, weighed, shuffled back, spread over the rows."""
         import dask.dataframe as dd
-        import pandas as pd
         from dask import delayed
 
         cuts = self._cuts
         contents = [getattr(cut.parts[0], "content", None) for cut in cuts]  # pieces of a Dask frame
+        buckets = max(len(workers_of(self._client)), -(-sum(cut.rows for cut in cuts) // _BUCKET_ROWS))
         count, spread = delayed(_records_of, pure=False), delayed(_spread, pure=False)
         counted = [
-            count(cut, shared, content, dask_key_name=f"{name}-count-{number}")
+            count(cut, shared, content, buckets, dask_key_name=f"{name}-count-{number}")
             for number, (cut, content) in enumerate(zip(map(_bare, cuts), contents, strict=True))
         ]
-        empty = pd.DataFrame(np.zeros(0, RECORD))
-        records = dd.from_delayed(counted, meta=empty, verify_meta=False)
-        buckets = max(len(workers_of(self._client)), -(-sum(cut.rows for cut in cuts) // _BUCKET_ROWS))
-        owned = records.shuffle("low", npartitions=buckets, shuffle_method="p2p")
-        weighed = owned.map_partitions(_weigh, shared, tuple(cut.first for cut in cuts), meta=_placed_meta())
-        home = weighed.set_index(_HOME, divisions=list(range(len(cuts) + 1)), shuffle_method="p2p")
+        meta = _packed(np.zeros(0, RECORD), np.zeros(0, np.intp))
+        records = dd.from_delayed(counted, meta=meta, verify_meta=False)
+        owned = _sent(records, buckets)
+        home = _sent(owned.map_partitions(_weigh, shared, tuple(cut.first for cut in cuts), meta=meta), len(cuts))
         return [
             spread(cut, shared, content, placed, dask_key_name=f"{name}-weights-{number}")
             for number, (cut, content, placed) in enumerate(
@@ -152,44 +152,64 @@ def _bare(cut: Stretch) -> Stretch:
 
 
 def _give_back() -> None:
-    """Return what was freed to the system: workers are told to keep it for their next pass, which this is none of."""
+    """Return what was freed to the system once this worker is full.
+
+    Workers are told to keep what was freed for their next pass, which this is none of.
+    """
+    from distributed import get_worker
+
+    worker = get_worker()
+    limit = worker.memory_manager.memory_limit
+    if limit is None or worker.monitor.get_process_memory() < _FULL * limit:
+        return
     pa.default_memory_pool().release_unused()
     with contextlib.suppress(OSError, AttributeError):  # a system without glibc
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def _placed_meta() -> pd.DataFrame:
+def _packed(records: NDArray[Any], targets: NDArray[Any]) -> pd.DataFrame:
+    """Records as Dask shuffles them: one row for each partition that some go to, with all of those as bytes."""
     import pandas as pd
 
-    return pd.DataFrame(np.zeros(0, PLACED)).assign(**{_HOME: np.zeros(0, np.int64)})
+    order = np.argsort(targets.astype(np.uint16) if targets.max(initial=0) < 1 << 16 else targets, kind="stable")
+    ordered, content = targets[order], records[order]
+    starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)])
+    ends = np.append(starts, len(ordered)) * records.itemsize
+    parts = pa.LargeBinaryArray.from_buffers(
+        pa.large_binary(), len(starts), [None, pa.py_buffer(ends), pa.py_buffer(content)]
+    )
+    return pd.DataFrame(
+        {_TARGET: ordered[starts].astype(np.int64), _CONTENT: pd.array(parts, pd.ArrowDtype(parts.type))}
+    )
 
 
-def _records_of(cut: Stretch, shared: _Shared, content: pa.Table | None) -> pd.DataFrame:
-    import pandas as pd
+def _unpacked(frame: pd.DataFrame, kind: np.dtype[Any]) -> NDArray[Any]:
+    parts = [part.as_buffer() for part in pa.array(frame[_CONTENT])]
+    return np.frombuffer(b"".join(parts), kind)
 
+
+def _sent(frame: Any, partitions: int) -> Any:
+    """A frame of packed records with each row in the partition that it names."""
+    return frame.set_index(_TARGET, divisions=list(range(partitions + 1)), shuffle_method="p2p")
+
+
+def _records_of(cut: Stretch, shared: _Shared, content: pa.Table | None, buckets: int) -> pd.DataFrame:
     _give_back()
     counting = shared.counting
-    return pd.DataFrame(counting.records(cut.tables(counting.columns, content), cut.first))
+    records = counting.records(cut.tables(counting.columns, content), cut.first)
+    return _packed(records, records["low"] % np.uint64(buckets))
 
 
-def _weigh(records: pd.DataFrame, shared: _Shared, firsts: tuple[int, ...]) -> pd.DataFrame:
-    import pandas as pd
-
+def _weigh(frame: pd.DataFrame, shared: _Shared, firsts: tuple[int, ...]) -> pd.DataFrame:
     _give_back()
-    held = np.empty(len(records), RECORD)
-    for field in RECORD.names or ():
-        held[field] = records[field].to_numpy()
-    placed = shared.counting.weigh(held)
-    homes = np.searchsorted(np.array(firsts), placed["place"], side="right") - 1
-    return pd.DataFrame(placed).assign(**{_HOME: homes})
+    placed = shared.counting.weigh(_unpacked(frame, RECORD))
+    return _packed(placed, np.searchsorted(np.array(firsts), placed["place"], side="right") - 1)
 
 
-def _spread(cut: Stretch, shared: _Shared, content: pa.Table | None, placed: pd.DataFrame) -> ScratchArray:
+def _spread(cut: Stretch, shared: _Shared, content: pa.Table | None, frame: pd.DataFrame) -> ScratchArray:
     from distributed import get_worker
 
     _give_back()
-    held = np.empty(len(placed), PLACED)
-    held["place"], held["weight"] = placed["place"].to_numpy(), placed["weight"].to_numpy()
     counting = shared.counting
-    tables = cut.tables(counting.naming, content)
-    return ScratchArray(counting.expand(tables, cut.first, held, cut.rows), get_worker().local_directory)
+    weights = counting.expand(cut.tables(counting.naming, content), cut.first, _unpacked(frame, PLACED), cut.rows)
+    return ScratchArray(weights, get_worker().local_directory)

@@ -161,6 +161,11 @@ class Additive(ABC):
     def partial(self, rows: Rows) -> NDArray[Any]:
         """The sum over one block of rows: a pure function of the rows and their seeds."""
 
+    def weighted(self, rows: Rows, heaviest: int) -> NDArray[Any] | None:
+        """The exact sum of what each row adds times its weight, of at most ``heaviest``, if it can be had at once."""
+        del rows, heaviest
+        return None
+
     def thin(self, rows: Rows) -> Rows:
         """The rows that take part, where not all do: by their place in the lake alone."""
         return rows

@@ -8,7 +8,7 @@ alone rounds: the same bits for any partitioning.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -39,6 +39,19 @@ def unit_weights(owned: NDArray[np.int64], bound: int) -> NDArray[np.int32]:
     whole = 1 << WEIGHT_BITS
     spread = (whole * min(bound, 1 << 20)) // np.maximum(owned, 1)
     return np.where(owned > 0, np.minimum(spread, whole), 0).astype(np.int32)
+
+
+def _by_weight(rows: Rows) -> Iterator[tuple[int, Rows]]:
+    """Each weight above 0 with its rows, which have no place of their own where there are several weights."""
+    assert rows.weights is not None
+    counts = np.bincount(rows.weights)
+    found = np.flatnonzero(counts).tolist()
+    order, rows = np.argsort(rows.weights, kind="stable"), replace(rows, weights=None)
+    rows, stop = rows if len(found) == 1 else rows.take(order), 0
+    for weight in found:
+        start, stop = stop, stop + int(counts[weight])
+        if weight:
+            yield weight, rows if len(found) == 1 else rows.take(slice(start, stop))
 
 
 def class_weighted(weights: NDArray[np.uint16] | None, y: Labels, pair: tuple[int, int]) -> NDArray[np.uint16]:
@@ -118,11 +131,10 @@ class WeightedSum(_OfInner):
         """Exact for whole numbers: a half of a block's sum times a weight stays below 2^62."""
         assert rows.weights is not None
         high, low = self.zero().reshape(2, -1)
-        plain, most = replace(rows, weights=None), self.maxima
-        for weight in np.flatnonzero(np.bincount(rows.weights)).tolist():
-            if not weight:
-                continue
-            found = self.inner.partial(plain.where(rows.weights == weight))
+        most = self.maxima
+        whole = self.inner.weighted(rows, 1 << WEIGHT_BITS)
+        each = ((weight, self.inner.partial(some)) for weight, some in _by_weight(rows))
+        for weight, found in each if whole is None else ((1, whole),):
             high[:most], found[:most] = np.maximum(high[:most], found[:most]), 0
             if high.dtype != np.int64:
                 low += weight * found

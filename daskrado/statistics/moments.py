@@ -12,7 +12,7 @@ from daskrado.errors import UsageError
 from daskrado.privacy.relations import Relation, Sensitivity
 from daskrado.statistics.base import Block, IntVector, Rows, Statistic
 from daskrado.table.lattice import Lattice
-from daskrado.table.products import outer, sums
+from daskrado.table.products import outer, sums, weighs
 
 FINE = 5  # bits: on 11-bit rows, noise on the mean is drawn on a 16-bit grid, where it counts as normal
 MOST_FEATURES = 5_000  # their moments have 100 MB, of which a worker merges eight at a time
@@ -61,8 +61,18 @@ class Moments(Statistic):
 
     def partial(self, rows: Rows) -> IntVector:
         """Exact sums of one block."""
-        edges = sums(rows.features, rows.y.astype(np.int64)) << FINE
-        return np.concatenate([edges, outer(rows.features)[np.triu_indices(self.width)]])
+        return self._sums(rows, None)
+
+    def weighted(self, rows: Rows, heaviest: int) -> IntVector | None:
+        """Rows times their weights, in one product of dense rows."""
+        if rows.weights is None or not weighs(rows.features, heaviest << FINE):
+            return None
+        return self._sums(rows, rows.weights.astype(np.int64))
+
+    def _sums(self, rows: Rows, weights: IntVector | None) -> IntVector:
+        labels = rows.y.astype(np.int64)
+        edges = sums(rows.features, labels if weights is None else labels * weights) << FINE
+        return np.concatenate([edges, outer(rows.features, weights=weights)[np.triu_indices(self.width)]])
 
     def sensitivity(self, relation: Relation) -> Sensitivity:
         """See the class."""

@@ -53,10 +53,11 @@ class NumberMoments(Moments):
         label = Block("label", (1,), power=0, weight=LABEL_WEIGHT, fine=2 * LABEL_BITS)
         return Block("mean", mean.shape, fine=LABEL_BITS), label, second
 
-    def partial(self, rows: Rows) -> IntVector:
-        """Exact sums of one block."""
+    def _sums(self, rows: Rows, weights: IntVector | None) -> IntVector:
         y = rows.y.astype(np.int64)
-        return np.concatenate([sums(rows.features, y), [y @ y], outer(rows.features)[np.triu_indices(self.width)]])
+        own = y if weights is None else y * weights
+        second = outer(rows.features, weights=weights)[np.triu_indices(self.width)]
+        return np.concatenate([sums(rows.features, own), [own @ y], second])
 
     def sensitivity(self, relation: Relation) -> Sensitivity:
         """See the class."""

@@ -108,26 +108,47 @@ def _scatter_compact(x: Compact, factors: Integers, cells: Integers | None, coun
     return out
 
 
-def outer(x: Features, factors: Dense | None = None) -> Integers:
+def outer(x: Features, factors: Dense | None = None, weights: Integers | None = None) -> Integers:
     """The sum of s s' over rows, s the row times its factor rounded to whole numbers; exact in int64.
 
-    Without factors s is the row. No |s| may be above 2**26.
+    Without factors s is the row. No |s| may be above 2**26. With ``weights`` each row counts so many times, where
+    :func:`weighs` allows it.
     """
     width = x.shape[1]
     out = np.zeros((width, width), dtype=np.int64)
-    loop = loops.compiled("pairs")
-    if isinstance(x, Compact) and loop is not None and width >= _SPARSE * len(x.layout.kinds):
+    if weights is None and isinstance(x, Compact) and (loop := _pairs(x)) is not None:
         loop(*_arrays(x), np.ones(len(x)) if factors is None else np.ascontiguousarray(factors), out)
         out += np.triu(out, 1).T
         return out
+    heaviest = 1 if weights is None else max(1, int(weights.max(initial=1)))
     for start in range(0, len(x), step := max(1, _TILE_CELLS // width)):
-        tile = _tile(x, factors, start, min(start + step, len(x)))
-        largest = max(1.0, float(tile.max(initial=1.0)), -float(tile.min(initial=-1.0)))
-        chunk = max(1, int(2.0**53 // (largest * largest)))
+        tile = _tile(x, factors, start, stop := min(start + step, len(x)))
+        heavy = tile if weights is None else tile * weights[start:stop]
+        chunk = max(1, int(2.0**53 // (_largest(tile) ** 2 * heaviest)))
         for first in range(0, tile.shape[1], chunk):
-            some = tile[:, first : first + chunk]
-            out += (some @ some.T).astype(np.int64)
+            some = slice(first, first + chunk)
+            out += (heavy[:, some] @ tile[:, some].T).astype(np.int64)
     return out
+
+
+def weighs(x: Features, heaviest: int) -> bool:
+    """Whether sums and :func:`outer` of rows times weights are exact, and one product is the faster way to them."""
+    if not isinstance(x, Compact):
+        largest = _largest(x)
+    elif _pairs(x) is None:
+        largest = max([_largest(x.one)] + [_largest(values) for kind, _, values in x.columns() if kind == NUMBER])
+    else:
+        return False
+    return largest**2 * heaviest < min(2.0**53, 2.0**62 / max(1, len(x)))
+
+
+def _largest(values: NDArray[Any]) -> float:
+    return max(1.0, float(values.max(initial=1)), -float(values.min(initial=-1)))
+
+
+def _pairs(x: Compact) -> Any:
+    """The loop over pairs of columns, where that is faster than dense rows."""
+    return loops.compiled("pairs") if x.layout.width >= _SPARSE * len(x.layout.kinds) else None
 
 
 def squares(x: Features) -> Integers:

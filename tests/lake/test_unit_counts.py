@@ -21,6 +21,7 @@ import pytest
 
 from daskrado.cli.bench.units import units_figures
 from daskrado.cluster import ClusterConfig, connect
+from daskrado.errors import DataError
 from daskrado.lake import unit_counts
 from daskrado.lake.collect import collect
 from daskrado.lake.fingerprint import ColumnFacts
@@ -95,6 +96,23 @@ def test_buckets_in_scratch_files_count_as_a_dictionary_does(
     else:
         kept = frame[weights > 0]
         assert Counter(kept.patient) == {p: min(3, n) for p, n in owned.items()}
+
+
+def test_row_groups_with_few_and_with_many_rows_of_a_person_count_alike(tmp_path: Path) -> None:
+    """Some make a record for each row, some one for each id, and an id may be in both."""
+    draw = np.random.default_rng(5)
+    few, many = draw.permutation(4000)[:1000], draw.integers(0, 40, 1000)
+    frame = people(5000, 10).assign(patient=np.concatenate([few, many, draw.permutation(1000), many, few]))
+    lake = lake_of(tmp_path / "lake", frame, 2, group=500)
+    tables = [table for cut in stretches(lake.partitions) for table in cut.tables(["patient"])]
+    counting = Counting("patient", 1, None, KEY)
+    assert {len(counting.records([table], 0)) == table.num_rows for table in tables} == {True, False}
+    owned = Counter(frame.patient)
+    expected = unit_weights(np.array([owned[p] for p in frame.patient]), 1)
+    assert count_here(counting, lake.partitions).cut(0, 5000).tolist() == expected.tolist()
+    placed = counting.weigh(counting.records(tables, 0))
+    with pytest.raises(DataError, match="changed while"):
+        counting.expand(tables[:1], 0, placed[1:][placed["place"][1:] < 500], 500)
 
 
 def test_memory_of_this_process_does_not_grow_with_the_number_of_people(

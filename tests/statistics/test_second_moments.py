@@ -12,11 +12,15 @@ import pytest
 from loop_forms import both
 
 from daskrado.errors import UsageError
+from daskrado.statistics import Moments
 from daskrado.statistics.base import Rows
+from daskrado.statistics.bounded import WEIGHT_BITS, in_flight, unit_weights
+from daskrado.statistics.number_moments import NumberMoments
 from daskrado.statistics.second_moments import MOST_FEATURES, SecondMoments, matrix
 from daskrado.table.compact_encoding import CompactTable
 from daskrado.table.domain import Domain
 from daskrado.table.encoding import encode_table
+from daskrado.table.label_sides import LABEL_BITS
 from daskrado.table.lattice import Lattice
 
 DOMAIN = Domain.model_validate(
@@ -78,3 +82,19 @@ def test_many_features_have_squares_alone() -> None:
     with pytest.raises(UsageError, match="at most 1,000 features, got 20,000"):
         SecondMoments(20_000)
     assert SecondMoments(20_000, pairs=False).size == 20_000
+
+
+@pytest.mark.parametrize("kind", [Moments, NumberMoments])
+@pytest.mark.parametrize("bits", [11, 16, 22, 26])
+def test_moments_times_weights_are_those_of_single_rows(kind: type[Moments], bits: int) -> None:
+    """In one product where that is exact, else one weight after another: exact integers at any fineness."""
+    rows = compact_rows(400, bits)
+    weights = np.random.default_rng(bits).choice(unit_weights(np.array([0, 1, 2, 3, 7, 40]), 1), 400)
+    statistic = kind(rows.features.shape[1])
+    if kind is NumberMoments:
+        rows = replace(rows, y=np.random.default_rng(1).integers(-(1 << LABEL_BITS), 1 << LABEL_BITS, 400))
+    weighted = in_flight(statistic)
+    high, low = weighted.partial(replace(rows, weights=weights.astype(np.uint16))).astype(object).reshape(2, -1)
+    ones = [statistic.partial(rows.take(slice(i, i + 1))).astype(object) for i in range(400)]
+    assert ((high << 24) + low == sum(int(w) * one for w, one in zip(weights, ones, strict=True))).all()
+    assert (statistic.weighted(replace(rows, weights=weights), 1 << WEIGHT_BITS) is not None) == (bits < 20)
