@@ -2,48 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
 
 import numpy as np
-import pandas as pd
 import pytest
+from click.testing import CliRunner
 
 from daskrado.audit.people import audit_person, lower_mu
-from daskrado.jobs.load import load_job
-from daskrado.lake.collect import collect, open_passes
-from daskrado.lake.scan import open_lake
-from daskrado.lake.units import units_of
-from daskrado.learners.on_passes.iterative import Session
-from daskrado.privacy.accountant import GaussianEvent
-from daskrado.table.domain import Domain
-from daskrado.table.yaml_file import parse
-
-KEY = bytes(range(32))
-UNIT = {"column": "patient", "name": "one patient"}
-DOMAIN = parse(
-    Domain,
-    {
-        "label": {"column": "y", "positive": 1, "negative": 0},
-        "norm_bound": 1.5,
-        "columns": {name: {"kind": "numeric", "lower": -1, "upper": 1} for name in "ab"},
-    },
-    "here",
-)
-
-
-def lakes() -> tuple[pd.DataFrame, pd.DataFrame]:
-    """A few people of one or two rows, with and without one of forty, all of them alike and as long as can be."""
-    draw = np.random.default_rng(1)
-    rest = pd.DataFrame({"patient": np.arange(60) // 2, "a": draw.uniform(-1, 1, 60), "b": draw.uniform(-1, 1, 60)})
-    rest["y"] = (rest.a > 0).astype(int)
-    one = pd.DataFrame({"patient": [1000] * 40, "a": [1.0] * 40, "b": [1.0] * 40, "y": [0] * 40})
-    return pd.concat([rest, one], ignore_index=True), rest
-
-
-def job_of(frame: pd.DataFrame, **keys: Any) -> Any:
-    protect = {"relation": "add_remove", "unit": UNIT}
-    common = {"dataset": "d", "lake": frame, "domain": DOMAIN, "output": "unused", "protect": protect}
-    return load_job({**common, "budget": {"epsilon": 6.0, "delta": 1e-6}, **keys})
+from daskrado.cli.main import cli
+from daskrado.jobs.person_audit import audit_units, bound_people
 
 
 @pytest.mark.parametrize("mu", [0.5, 1.0, 2.0])
@@ -56,53 +23,21 @@ def test_an_attack_shows_nearly_the_mu_of_gaussians_and_never_more(mu: float) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("forgets", [False, True])
-def test_moments_of_people_hide_forty_rows(forgets: bool) -> None:
+def test_moments_and_gradient_of_people_hide_forty_rows(forgets: bool) -> None:
     """``forgets``: the rows of a person are summed as they are, with noise for one."""
-    frames, sums = lakes(), []
-    for frame in frames:
-        job = job_of(frame)
-        lake, mechanism = open_lake(frame, DOMAIN), job.calibrated()
-        units = None if forgets else units_of(lake, job.protect, KEY, None)
-        statistic = mechanism.target.statistic
-        found = collect(statistic.plain, lake, DOMAIN, job.lattice, units=units).vector
-        sums.append(found)
-    noise = np.concatenate(
-        [np.full(b.size, mechanism.noise_std()[b.name] / b.step(job.lattice)) for b in statistic.blocks]
-    )
-
-    def release(exact: np.ndarray) -> np.ndarray:
-        return job_of(frames[1]).calibrated().perturb(exact) / noise
-
-    found = audit_person(lambda: release(sums[0]), lambda: release(sums[1]), 3000)
-    charged = mechanism.event
-    assert isinstance(charged, GaussianEvent)
-    if forgets:
-        assert found.mu > charged.mu
-    else:
-        assert 0.5 * charged.mu < found.mu <= charged.mu < found.reach
+    found = audit_units(4000, 6.0, (lambda lake, job: None) if forgets else bound_people)
+    for name, least in (("moments", 0.5), ("gradient", 0.1)):
+        facts = found[name]
+        assert facts["most_that_could_be_shown"] > facts["charged_mu"]
+        assert facts["holds"] is not forgets
+        assert (facts["shown_mu"] > facts["charged_mu"]) is forgets
+        assert facts["shown_mu"] > least * facts["charged_mu"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("forgets", [False, True])
-def test_the_gradient_of_people_hides_forty_rows(forgets: bool) -> None:
-    frames = lakes()
-    learner = {"kind": "gradient", "steps": 4}
-    job = job_of(frames[0], learner=learner, rows=60)
-    charged = job.charges()[0].event
-    assert isinstance(charged, GaussianEvent)
-    passes = []
-    for frame in frames:
-        lake = open_lake(frame, DOMAIN)
-        units = None if forgets else units_of(lake, job.protect, KEY, None)
-        passes.append(open_passes(lake, DOMAIN, job.lattice, units=units, secret_rows=True))
-    with passes[0] as inside, passes[1] as outside:
-
-        def release(opened: Any) -> np.ndarray:
-            return job.learner.learn(Session(opened, lambda: None), job.facts).weights
-
-        found = audit_person(lambda: release(inside), lambda: release(outside), 400)
-    assert found.reach > charged.mu
-    if forgets:
-        assert found.mu > charged.mu
-    else:
-        assert 0.1 * charged.mu < found.mu <= charged.mu
+def test_the_command_says_what_was_shown() -> None:
+    said = CliRunner().invoke(cli, ["audit", "units", "--releases", "200"], catch_exceptions=False)
+    assert said.exit_code == 0
+    assert said.output.count("holds") == 2
+    found = json.loads(CliRunner().invoke(cli, ["audit", "units", "--releases", "200", "--json"]).output)
+    assert set(found) == {"moments", "gradient"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import click
 
@@ -57,3 +57,32 @@ def audit_rados(
 
     found = audit_file(rados, lake=lake, candidates=candidates, seed=seed)
     return json.dumps(found.to_json()) if as_json else found.lines()
+
+
+@command(audit, "units")
+def audit_units(
+    *,
+    releases: Annotated[int, click.IntRange(100), "Of each of the two lakes; a tenth of it for the gradient."] = 3000,
+    epsilon: Annotated[float, click.FloatRange(0.1, 50), "Of each release."] = 6.0,
+    as_json: AsJson = False,
+) -> Lines:
+    """Try to tell, from private releases, whether a person with forty rows is in a lake.
+
+    The lakes are made up. Shown is a lower bound on the mu of the guarantee, right with 99.9 %: one above the mu that
+    was charged refutes the guarantee.
+
+    Examples:
+      daskrado audit units --releases 3000
+    """
+    from daskrado.jobs.person_audit import audit_units as audited
+
+    found = audited(releases, epsilon)
+    return json.dumps(found) if as_json else [f"{name:>10}  {_said(facts)}" for name, facts in found.items()]
+
+
+def _said(facts: dict[str, Any]) -> str:
+    shown = "nothing" if facts["shown_mu"] is None else f"mu {facts['shown_mu']:.3f}"
+    return (
+        f"charged mu {facts['charged_mu']:.3f}; {facts['releases']:,} releases show {shown} "
+        f"(they could show {facts['most_that_could_be_shown']:.3f}): {'holds' if facts['holds'] else 'REFUTED'}"
+    )
