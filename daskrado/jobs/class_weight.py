@@ -17,7 +17,7 @@ from daskrado.statistics.base import Statistic
 from daskrado.statistics.bounded import WEIGHT_BITS, bounded
 from daskrado.statistics.score_cells import Score, ScoreCells
 from daskrado.table.lattice import Lattice
-from daskrado.table.yaml_file import Frozen
+from daskrado.table.yaml_file import Frozen, shown
 
 if TYPE_CHECKING:
     from daskrado.jobs.learn import LearnJob
@@ -47,6 +47,8 @@ class ClassWeight(Frozen):
     @model_validator(mode="before")
     @classmethod
     def _balanced(cls, content: Any) -> Any:
+        if isinstance(content, str) and content != "balanced":
+            raise ValueError(f"is balanced, {{rate: 0.1}} or {{positive: 5, negative: 1}}, got {shown(content)}")
         return {"counted": True} if content == "balanced" else content
 
     @model_validator(mode="after")

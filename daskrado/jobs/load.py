@@ -47,7 +47,9 @@ def load_job(source: Job | Mapping[str, Any] | str | Path, changes: Mapping[str,
     where = str(source) if isinstance(source, str | Path) else "pipeline"
     content = read_yaml(source) if isinstance(source, str | Path) else source
     if not isinstance(content, Mapping):
-        raise UsageError(f"{where}: must be a mapping of keys, got {type(content).__name__}")
+        raise UsageError(
+            f"{where}: is no pipeline, which is a mapping of keys; daskrado init LAKE --label COLUMN writes one"
+        )
     if {"label", "columns"} <= content.keys() and "lake" not in content:
         raise UsageError(
             f"{where}: is a domain, not a pipeline; daskrado init writes a pipeline that names its domain"

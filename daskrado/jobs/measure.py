@@ -33,6 +33,7 @@ from daskrado.table.arrow_arrays import value_set
 from daskrado.table.domain import Domain
 from daskrado.table.label import Scalar
 from daskrado.table.lattice import Lattice
+from daskrado.table.nearest import did_you_mean, no_column
 from daskrado.table.yaml_file import Frozen, shown
 
 ROLE = "evaluation"
@@ -154,7 +155,7 @@ class Measurement:
             if name not in self.domain.columns:
                 raise UsageError(
                     f"by: {name!r} is no column of the domain; for another column of the lake say which values to "
-                    f"tell apart: {{column: {name}, values: [...]}}"
+                    f"tell apart: {{column: {name}, values: [...]}}{did_you_mean(name, self.domain.columns)}"
                 )
             try:
                 found += Universe.of(self.domain, [name]).axes
@@ -183,7 +184,7 @@ class Measurement:
             assert group is not None
             where = f"{path}: by {group.column!r}".removeprefix(": ")
             if group.column not in schema.names:
-                raise DataError(f"{where}: the lake has no such column; it has {', '.join(schema.names[:20])}")
+                raise DataError(f"{where}: {no_column(group.column, schema.names)}")
             kind = schema.field(group.column).type
             if not pa.types.is_null(kind) and value_set(group.values, kind) is None:
                 raise DataError(f"{where}: it is {kind}, but the groups are {shown(group.values)}")

@@ -14,6 +14,7 @@ from daskrado.ledger.ledger import Ledger
 from daskrado.ledger.words import no_limit, over_budget, run_line
 from daskrado.privacy.protect import Protect
 from daskrado.table.domain import Domain
+from daskrado.table.nearest import no_column
 
 
 def plan_lines(job: Job, ledger: Ledger | None) -> Iterator[str]:
@@ -28,6 +29,9 @@ def plan_lines(job: Job, ledger: Ledger | None) -> Iterator[str]:
     charges = job.charges()
     yield f"data set    {job.dataset}"
     yield f"features    {job.domain.width}, {_norm_text(job.domain)}"
+    record = job.domain.id
+    if record is not None and record not in lake.schema.names:
+        yield f"id          {record!r} names no record: {no_column(record, lake.schema.names)}"
     if job.blocks is not None:
         yield f"blocks      {block_line(job, ())}"
     for name, text in job.plan():

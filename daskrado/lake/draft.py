@@ -92,7 +92,8 @@ def _typed(text: str, kind: pa.DataType, column: str) -> Any:
         value = text
     fits = isinstance(value, bool) if pa.types.is_boolean(kind) else isinstance(value, int | float)
     if not fits or (isinstance(value, bool) and not pa.types.is_boolean(kind)):
-        raise UsageError(f"{column} is {kind}: {text!r} is no value of it")
+        like = "true or false" if pa.types.is_boolean(kind) else "numbers, such as 1"
+        raise UsageError(f"{column} is {kind}: {text!r} is no value of it; its values are {like}")
     return value
 
 

@@ -20,6 +20,7 @@ from daskrado.errors import DataError, UsageError
 from daskrado.lake.listing import listed_files
 from daskrado.lake.ownership import MANIFEST
 from daskrado.lake.snapshots import FORMS, TableFile, TableVersion, gone, table_address, table_in
+from daskrado.table.nearest import did_you_mean
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 INCOMPLETE = "_incomplete"  # lies in a lake that is being written where folders cannot be renamed
@@ -80,7 +81,9 @@ def _find(source: Any) -> tuple[str, list[LakeFile]]:
             _check_outside(filesystem, folder, address)
         infos = _listed(filesystem, infos, address)
     elif info.type == pafs.FileType.NotFound:
-        raise DataError(f"{shown(address)}: no such file or directory")
+        folder = os.path.dirname(path) or "."
+        beside = os.listdir(folder) if "://" not in address and os.path.isdir(folder) else []
+        raise DataError(f"{shown(address)}: no such file or directory{did_you_mean(os.path.basename(path), beside)}")
     elif info.type == pafs.FileType.File:
         base, infos = os.path.dirname(path), [info]
         _check_outside(filesystem, base, address)

@@ -17,6 +17,7 @@ from daskrado.errors import DataError
 from daskrado.lake.frame_columns import id_type
 from daskrado.lake.scan import Lake
 from daskrado.lake.unit_ids import type_problem, unit_hashes
+from daskrado.table.nearest import no_column
 
 TRAINING, HELD_OUT = "training", "held out"
 
@@ -48,6 +49,6 @@ def check_column(lake: Lake, column: str) -> None:
     for path, schema in lake.schemas or (("", lake.schema),):
         where = f"{path}: holdout by {column!r}".removeprefix(": ")
         if column not in schema.names:
-            raise DataError(f"{where}: the lake has no such column; it has {', '.join(schema.names[:20])}")
+            raise DataError(f"{where}: {no_column(column, schema.names)}")
         if (problem := type_problem(id_type(schema.field(column)))) is not None:
             raise DataError(f"{where}: it {problem.replace('a unit is', 'ids are')}")

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from daskrado.errors import UsageError
-from daskrado.table.nearest import did_you_mean
+from daskrado.table.nearest import no_column
 from daskrado.table.type_hints import is_number, is_text
 from daskrado.table.yaml_file import OPEN
 
@@ -45,9 +45,7 @@ def propose(
     """Columns of a draft; ``known`` are facts that another file gives, by column."""
     for option, name in (("--label", label), ("--unit", unit), ("--id", record), *(("--drop", one) for one in drop)):
         if name is not None and name not in schema.names:
-            near = did_you_mean(name, schema.names)
-            has = ", ".join(schema.names[:40])
-            raise UsageError(f"{option} {name}: the lake has no such column; it has {has}{near}")
+            raise UsageError(f"{option} {name}: {no_column(name, schema.names)}")
     columns: dict[str, dict[str, Any]] = {}
     excluded: dict[str, str] = {}
     for one in schema:

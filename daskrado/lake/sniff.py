@@ -63,6 +63,10 @@ def sniffed(source: str, form: TextFormat) -> tuple[TextFormat, str]:
 def _encoding(sample: bytes, name: str) -> str:
     if sample.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise DataError(f"{name}: is text in UTF-16; save it as UTF-8")
+    if sample.startswith(b"PAR1"):
+        raise DataError(f"{name}: is Parquet already, which is a lake: go on with daskrado init")
+    if sample.startswith((b"PK\x03\x04", b"\xd0\xcf\x11\xe0")):
+        raise DataError(f"{name}: is a workbook or another archive; save the sheet as CSV")
     for cut in range(4 if len(sample) == SAMPLE else 1):  # a sample of a longer file may end inside a character
         try:
             sample[: len(sample) - cut].decode()

@@ -23,6 +23,7 @@ from daskrado.lake.unit_counts import Counting, PlacedWeights, Weights, count_he
 from daskrado.lake.unit_edges import Edges, Spans, count_edges
 from daskrado.lake.unit_ids import type_problem, unit_hashes
 from daskrado.privacy.protect import Protect
+from daskrado.table.nearest import no_column
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -117,7 +118,7 @@ def check_units(lake: Lake, protect: Protect, record: str | None) -> None:
         for key, column, problem_of in named:
             where = f"{path}: protect.unit.{key} {column!r}".removeprefix(": ")
             if column not in schema.names:
-                raise DataError(f"{where}: the lake has no such column; it has {', '.join(schema.names[:20])}")
+                raise DataError(f"{where}: {no_column(column, schema.names)}")
             if (problem := problem_of(id_type(schema.field(column)))) is not None:
                 raise DataError(f"{where} {problem}")
 

@@ -206,7 +206,7 @@ class LinearModel:
         try:
             content = json.loads(text)
         except ValueError as error:
-            raise UsageError(f"{where}: is not JSON ({error})") from error
+            raise UsageError(f"{where}: is no model ({error}); give model.json, or the folder of a run") from error
         except RecursionError as error:
             raise UsageError(f"{where}: is no model (its brackets are nested too deeply)") from error
         if not isinstance(content, dict) or content.get("schema") not in READABLE:
@@ -251,7 +251,9 @@ class LinearModel:
         try:
             text = Path(path).read_text(encoding="utf-8")
         except OSError as error:
-            raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
+            raise UsageError(
+                f"{path}: cannot be read ({error.strerror}); give model.json, or the folder of a run"
+            ) from error
         except UnicodeDecodeError as error:
             raise UsageError(f"{path}: is not UTF-8 text") from error
         return cls.from_json(text, str(path))

@@ -8,7 +8,9 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from daskrado.models.evaluation import Cells
-from daskrado.table.yaml_file import Frozen
+from daskrado.table.yaml_file import Frozen, shown
+
+_ALLOWED = "is one of f1, youden, {cost: 5} (of a missed positive, in false alarms) and {rate: 0.1}"
 
 
 class Rule(Frozen):
@@ -23,15 +25,15 @@ class Rule(Frozen):
     def _by_name(cls, content: object) -> object:
         if isinstance(content, str):
             key, equals, value = content.partition("=")
+            if not equals and content not in ("f1", "youden"):
+                raise ValueError(f"{_ALLOWED}, got {shown(content)}")
             return {key: value} if equals else {"largest": content}
         return content
 
     @model_validator(mode="after")
     def _one(self) -> Rule:
         if sum(part is not None for part in (self.cost, self.rate, self.largest)) != 1:
-            raise ValueError(
-                "is one of f1, youden, {cost: 5} (of a missed positive, in false alarms) and {rate: 0.1}"
-            )
+            raise ValueError(_ALLOWED)
         return self
 
     def __str__(self) -> str:

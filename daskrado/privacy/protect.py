@@ -26,7 +26,7 @@ class Unit(Frozen):
 
     column: str = Field(min_length=1)
     within: str | None = Field(default=None, min_length=1)
-    name: str = Field(min_length=1)
+    name: str = Field(default="", description="in words; one COLUMN where it is left out")
     bound: int = Field(default=1, ge=1, le=10_000)
     how: Literal["spread", "sample"] = "spread"
 
@@ -58,7 +58,12 @@ class Protect(Frozen):
             unit = Unit.model_validate(content["unit"])
         except ValidationError as error:
             raise NestedMistakes.of(error, content["unit"]) from error
-        own = {"unit": unit.name, "rows_per_unit": unit.bound, "column": unit.column, "how": unit.how}
+        own = {
+            "unit": unit.name or f"one {unit.column}",
+            "rows_per_unit": unit.bound,
+            "column": unit.column,
+            "how": unit.how,
+        }
         return {**content, **own, **({} if unit.within is None else {"within": unit.within})}
 
     @model_validator(mode="after")

@@ -33,6 +33,13 @@ class Fill(Grown):
 class _Column(Grown):
     nulls: Literal["error"] | Fill = "error"
 
+    @field_validator("nulls", mode="before")
+    @classmethod
+    def _error_or_fill(cls, value: Any) -> Any:
+        if value == "error" or isinstance(value, dict | Fill):
+            return value
+        raise ValueError(f"is error, or {{fill: VALUE}}, which replaces a null; got {shown(value)}")
+
     @property
     def fill(self) -> Scalar | None:
         return self.nulls.fill if isinstance(self.nulls, Fill) else None
@@ -140,6 +147,13 @@ class CategoricalColumn(_Column):
     trim: bool = Field(default=False, description="blanks around a text do not count")
     later: ClassVar[frozenset[str]] = frozenset({"trim"})
 
+    @field_validator("values", mode="before")
+    @classmethod
+    def _no_null(cls, values: Any) -> Any:
+        if isinstance(values, list | tuple) and None in values:
+            raise ValueError("null is no value of a column: nulls: {fill: VALUE} replaces and flags it")
+        return values
+
     @field_validator("values")
     @classmethod
     def _distinct(cls, values: tuple[Scalar, ...]) -> tuple[Scalar, ...]:
@@ -148,7 +162,10 @@ class CategoricalColumn(_Column):
         if repeated:
             raise ValueError(f"values repeats {', '.join(repeated)}: list each category once")
         if len({type(v) for v in values}) > 1:
-            raise ValueError(f"values mixes types: {shown(values)}; quote them all, or none")
+            truth = (
+                "; YAML reads yes, no, on, off, true and false as truths" if True in values or False in values else ""
+            )
+            raise ValueError(f"values mixes types: {shown(values)}; quote them all, or none{truth}")
         return values
 
     @property
@@ -325,6 +342,11 @@ class Domain(Grown):
     def load(cls, path: str | Path) -> Domain:
         """Read and validate a YAML file."""
         content = read_yaml(path)
-        if isinstance(content, dict) and {"lake", "domain"} <= content.keys():
-            raise UsageError(f"{path}: is a pipeline, not a domain; its domain is {shown(content['domain'])}")
+        refuse_pipeline(content, str(path))
         return parse(cls, content, str(path))
+
+
+def refuse_pipeline(content: Any, where: str) -> None:
+    """Refuse a pipeline where a domain is meant."""
+    if isinstance(content, dict) and {"lake", "domain"} <= content.keys():
+        raise UsageError(f"{where}: is a pipeline, not a domain; its domain is {shown(content['domain'])}")

@@ -93,7 +93,7 @@ class Label(Grown):
                 raise ValueError("trim is for texts, and a threshold for numbers: drop one")
             return self
         if self.positive == self.negative:
-            raise ValueError(f"positive and negative are both {self.positive!r}")
+            raise ValueError(f"positive and negative are both {self.positive!r}: give each side values of its own")
         lists = isinstance(self.positive, tuple) or isinstance(self.negative, tuple)
         if REST in (self.positive, self.negative) and not lists:
             raise ValueError(

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from daskrado.table.arrow_arrays import null_mask, places_or_none, to_numpy, trimmed, value_set
 from daskrado.table.label import Label
-from daskrado.table.type_hints import is_number, kind_hint, values_hint
+from daskrado.table.type_hints import is_number, values_hint
 from daskrado.table.yaml_file import shown
 
 MISSING, OUTSIDE = np.int8(0), np.int8(2)  # no value; a value on neither side
@@ -19,8 +19,9 @@ _SIDES = {"positive": np.int8(1), "negative": np.int8(-1)}
 def label_problem(label: Label, kind: pa.DataType) -> str | None:
     """Why a label column of this Arrow type does not fit the Domain; None if it does."""
     if label.threshold is not None or label.bounds is not None:
-        said = "a threshold" if label.bounds is None else "a number"
-        return None if is_number(kind) else f"is {kind}, but the Domain's label is {said}{kind_hint(kind)}"
+        what = "a threshold on numbers" if label.bounds is None else "a number"
+        said = f"is {kind}, but the Domain's label is {what}; give positive and negative values"
+        return None if is_number(kind) else said
     fits = value_set(label.values, kind) is not None
     said = f"is {kind}, but the Domain's label values are {shown(label.values)}"
     return None if fits else said + values_hint(label.values, kind)

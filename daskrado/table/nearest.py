@@ -23,6 +23,12 @@ def did_you_mean(word: str, allowed: Iterable[str]) -> str:
     return f"; did you mean {folded[near[0]]}?" if near else ""
 
 
+def no_column(name: str, names: Sequence[str]) -> str:
+    """That a lake lacks a column, what it has instead, and what may have been meant."""
+    more = ", ..." if len(names) > 20 else ""
+    return f"the lake has no such column; it has {', '.join(names[:20])}{more}{did_you_mean(name, names)}"
+
+
 def meant_or_allowed(word: str, allowed: Iterable[str]) -> str:
     """The nearest allowed word, else the allowed ones, at most MOST_SHOWN of them."""
     known = list(allowed)

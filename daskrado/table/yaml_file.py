@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
+import re
 import tempfile
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from datetime import date
@@ -16,10 +18,11 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, ValidationError, model
 from pydantic.fields import FieldInfo
 
 from daskrado.errors import UsageError
-from daskrado.table.nearest import allowed_keys, meant_or_allowed
+from daskrado.table.nearest import allowed_keys, did_you_mean, meant_or_allowed
 
 OPEN = "..."  # a fact that a draft leaves to its owner
 _LONGEST = 80  # characters of a value that are quoted
+_MOST_VALUES = 1_000_000  # that a document may stand for: a domain of many categories has some thousands
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -93,17 +96,26 @@ def read_yaml(path: str | Path) -> Any:
     try:
         return yaml.load(Path(path).read_text(encoding="utf-8"), Loader=_UniqueKeyLoader)
     except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
+        file = "; give a file, such as pipeline.yaml" if isinstance(error, IsADirectoryError) else ""
+        raise UsageError(f"{path}: cannot be read ({error.strerror}){file}") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: is not UTF-8 text") from error
     except yaml.YAMLError as error:
-        raise UsageError(f"{path}: is not valid YAML: {' '.join(str(error).split())}") from error
+        tabs = "; indent with blanks, not with tabs" if "'\\t'" in str(error) else ""
+        raise UsageError(f"{path}: is not valid YAML: {' '.join(str(error).split())}{tabs}") from error
     except RecursionError as error:
         raise UsageError(f"{path}: is no configuration (its brackets are nested too deeply)") from error
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
     """Safe YAML that refuses a key given twice, where plain YAML keeps the last one; mistakes name their line."""
+
+    def get_single_node(self) -> yaml.Node | None:
+        """The document, unless its aliases stand for more than any configuration holds."""
+        found = super().get_single_node()
+        if found is not None and _size(found, {}) > _MOST_VALUES:
+            raise _mistake(f"aliases (*name) stand for more than {_MOST_VALUES:,} values, write them out", found)
+        return found
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         """Build one value."""
@@ -125,6 +137,18 @@ class _UniqueKeyLoader(yaml.SafeLoader):
                 raise _mistake(f"key {key!r} given twice", key_node)
             seen.add(key)
         return super().construct_mapping(node, deep)
+
+
+def _size(node: yaml.Node, known: dict[int, float]) -> float:
+    """How many values a node stands for once its aliases are written out; infinitely many where it holds itself."""
+    if not isinstance(node.value, list):
+        return 1
+    if id(node) not in known:
+        known[id(node)] = math.inf
+        pairs = isinstance(node, yaml.MappingNode)
+        inner = [one for item in node.value for one in (item if pairs else [item])]
+        known[id(node)] = 1 + sum(_size(one, known) for one in inner)
+    return known[id(node)]
 
 
 def _mistake(what: str, node: yaml.Node) -> yaml.YAMLError:
@@ -205,14 +229,50 @@ def _key(problem: Any, content: Any) -> tuple[str, bool]:
 def _explain(problem: Any, key: str) -> str:
     kind = problem["type"]
     if kind == "missing":
-        return f"{key}: missing, and it has no default"
+        found = key.rpartition(".")[2] in ("lower", "upper", "values") and key.startswith("columns.")
+        return f"{key}: missing, and it has no default" + ("; ... leaves it to daskrado describe" if found else "")
     if kind == "extra_forbidden":
         return f"{key}: unknown key"
     if kind == "value_error":
         return f"{key}: {problem['ctx']['error']}"
     if kind == "union_tag_invalid":
-        return f"{key}: kind must be one of {problem['ctx']['expected_tags']} (got {shown(problem['input'])})"
-    return f"{key}: {problem['msg'][0].lower()}{problem['msg'][1:]} (got {shown(problem['input'])})"
+        tag, allowed = str(problem["ctx"]["tag"]), problem["ctx"]["expected_tags"]
+        return f"{key}: kind must be one of {allowed} (got {shown(tag)}){_near(tag, allowed)}"
+    text = f"{problem['msg'][0].lower()}{problem['msg'][1:]}"
+    if kind == "string_pattern_mismatch":  # of names, all of one pattern
+        text = "may hold letters, digits, points, dashes and underscores only"
+    for word, plain in _PLAIN.items():
+        text = text.replace(word, plain)
+    return f"{key}: {text} (got {shown(problem['input'])}){_way_out(problem)}"
+
+
+_PLAIN = {  # what people write in a file, by what Pydantic calls it
+    "a valid tuple": "a list in brackets",
+    "tuple should": "list should",
+    " after validation": "",
+    "a valid dictionary": "a mapping of keys",
+    ", unable to parse string as a number": "",
+    ", unable to parse string as an integer": "",
+}
+
+
+def _near(word: str, quoted: str) -> str:
+    return did_you_mean(word, re.findall(r"'([^']*)'", quoted))
+
+
+def _way_out(problem: Any) -> str:
+    """What to write instead, where a mistake is a usual one."""
+    given, kind = problem["input"], problem["type"]
+    if kind in ("literal_error", "enum") and isinstance(given, str):
+        return _near(given, problem["ctx"]["expected"])
+    if kind in ("float_parsing", "int_parsing") and isinstance(given, str):
+        if re.fullmatch(r"[+-]?[0-9.]*,[0-9]+", given.strip()):
+            return "; write a point, not a comma"
+        return "; a date is written as 2026-01-31" if re.search(r"[0-9][./-][0-9]+[./-][0-9]", given) else ""
+    if kind.startswith("less_than") and isinstance(given, int | float) and 1 < given <= 100:
+        most = problem["ctx"].get("le", problem["ctx"].get("lt", 2))
+        return f"; it is a share: {given / 100:g} for {given:g} %" if most <= 1 else ""
+    return ""
 
 
 def shown(value: Any) -> str:

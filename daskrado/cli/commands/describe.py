@@ -36,9 +36,12 @@ def describe(
     """
     from daskrado.jobs.base import perform
     from daskrado.jobs.load import load_job
+    from daskrado.table.domain import refuse_pipeline
     from daskrado.table.yaml_file import open_keys, read_yaml
 
-    drafted = bool(open_keys(read_yaml(domain)))
+    content = read_yaml(domain)
+    refuse_pipeline(content, str(domain))
+    drafted = bool(open_keys(content))
     beside = _beside(domain)
     dataset = dataset or beside.get("dataset")
     if dataset is None:
