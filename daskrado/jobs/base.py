@@ -148,6 +148,10 @@ class Job(Frozen):
     def work(self, run: Run) -> Outcome:
         """Read, draw through the run, learn; everything that leaves is in the outcome."""
 
+    def after(self, result: Result) -> Result:
+        """What is left to do once all is published; the result with what there is to say of it."""
+        return result
+
     def charges(self) -> tuple[Charge, ...]:
         """What the job costs, from public facts alone."""
         return ()
@@ -353,4 +357,5 @@ def perform(job: Job, *, write: bool = True, **how: Unpack[Opening]) -> Result:
         result = publish(run, outcome, write=write)
         if not write:
             run.account.done(run.account.returned)  # nothing that was kept on disk is needed any more
-        return result
+            return result
+        return run.job.after(result)

@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from daskrado.errors import DataError, UsageError, about_the_key
-from daskrado.jobs.base import Charge, Line, Outcome, PrivateJob, Run
-from daskrado.jobs.found_domain import Discovery, discovered
+from daskrado.jobs.base import Address, Charge, Line, Outcome, PrivateJob, Run
+from daskrado.jobs.found_domain import Discovery, discovered, write_draft
+from daskrado.jobs.outcome import Result
 from daskrado.lake.scan import Lake, open_lake
 from daskrado.lake.value_counts import ValueCounts, value_counts
 from daskrado.privacy.accountant import Event, compose, exact, gaussian_mu
@@ -49,8 +51,10 @@ class DiscoverJob(PrivateJob):
     counts_units: ClassVar[bool] = True
     takes_drafts: ClassVar[bool] = True
     title: ClassVar[str] = "{job.dataset}: bounds and categories"
+    addresses: ClassVar[tuple[Address, ...]] = (("fills",),)
 
     find: dict[str, dict[str, Any]]
+    fills: str | None = Field(default=None, description="the draft that what is found is written into")
 
     @model_validator(mode="before")
     @classmethod
@@ -71,6 +75,12 @@ class DiscoverJob(PrivateJob):
             raise ValueError(f"discover protects whole rows: add_remove or replace_one, not {self.protect.relation}")
         if not self.budget.delta:
             raise ValueError("discover adds Gaussian noise: give budget.delta, such as 1e-6")
+        if self.protect.column is not None and self.unknown and self.domain.id is None:
+            raise ValueError(
+                f"the values of {', '.join(self.unknown)} are found among records that are kept by their id, so that "
+                f"{self.protect.unit} shows few, and the domain names no id: name a column that no two rows share "
+                "(daskrado ingest --id row_id adds one), or write the values where they are public"
+            )
         if self.protect.how == "spread" and self.unknown:
             raise ValueError(
                 f"protect.unit.how must be sample to find the values of {', '.join(self.unknown)}: a unit that is "
@@ -203,6 +213,12 @@ class DiscoverJob(PrivateJob):
             assumptions=self.assumptions,
         )
         return discovered(self, run, found, fine, told, statement)
+
+    def after(self, result: Result) -> Result:
+        """Fill the draft, also where the run was cut off and resumed."""
+        if self.fills is None:
+            return result
+        return replace(result, lines=(*result.lines, *write_draft(Path(self.fills), result.value)))
 
     def _whole(self, run: Run) -> frozenset[str]:
         """The columns of whole numbers, by their types."""

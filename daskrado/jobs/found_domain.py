@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date, timedelta
@@ -11,17 +12,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import yaml
 from pydantic import TypeAdapter, ValidationError
 
+from daskrado.errors import UsageError
 from daskrado.jobs.outcome import Outcome
 from daskrado.jobs.report import Section
 from daskrado.privacy.release import Release
 from daskrado.privacy.statement import PrivacyStatement
 from daskrado.table.cells import POSITIVE, CellColumn
 from daskrado.table.domain import Column, DateColumn, Domain
-from daskrado.table.drafts import flow, open_in
+from daskrado.table.drafts import filled, flow, open_in
 from daskrado.table.value_grid import Counts, Span, fine_edges, found_numbers, rough_span, stands_out
-from daskrado.table.yaml_file import OPEN, write_text
+from daskrado.table.yaml_file import OPEN, open_keys, read_yaml, write_text
 
 if TYPE_CHECKING:
     from daskrado.jobs.discover import DiscoverJob
@@ -261,3 +264,35 @@ def _two_digits(rows: float) -> int:
 def _percent(share: float) -> str:
     value = 100 * max(0.0, share)
     return f"{value:.0f} %" if value > 9.9 else f"{value:.2g} %"
+
+
+def write_draft(draft: Path, found: Discovery) -> list[str]:
+    """Write what was found into the draft, whole or not at all, and what there is to say of it."""
+    where = _shown(draft)
+    if all(isinstance(one, str) for one in found.facts.values()):
+        asked = found.described["epsilon"]
+        return [
+            f"{where}: unchanged, as no column stands out from the noise: ask for more than epsilon {asked:.2g}, or "
+            "write public facts there"
+        ]
+    kept = "what was found is in domain.yaml of the output folder"
+    charge = found.described
+    note = (
+        f"Found in private by daskrado describe, run {charge['run']}: epsilon {charge['epsilon']:g}, "
+        f"delta {charge['delta']:g} of data set {charge['dataset']}; the ledger has the charge."
+    )
+    try:
+        if not open_keys(read_yaml(draft)):
+            return [f"{where}: unchanged, as nothing in it is open (...) any more; {kept}"]
+        text = filled(draft.read_text(encoding="utf-8"), found.facts, [note], f"described: {flow(charge)}\n")
+        left = open_keys(yaml.safe_load(text))
+        write_text(draft, text)
+    except (OSError, UsageError, yaml.YAMLError) as error:
+        return [f"{where}: not written ({' '.join(str(error).split())}); {kept}"]
+    made = f"{where}: {sum(not isinstance(one, str) for one in found.facts.values())} columns written"
+    return [made, *([f"still open (...): {', '.join(left)}"] if left else [])]
+
+
+def _shown(path: Path) -> str:
+    """A path as the working folder sees it, where it lies below."""
+    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)

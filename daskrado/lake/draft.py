@@ -50,7 +50,8 @@ holdout: 0.2      # of the ids: nobody is in both parts, so that the evaluation 
 evaluate: {}      # error, ROC, calibration; by: [COLUMN] for groups
 """
 _NO_HOLDOUT = """\
-# holdout: 0.2 needs a column that names units or records; daskrado evaluate measures a model without one
+# holdout: 0.2 needs a column that names units or records (daskrado ingest --id row_id adds one); without, daskrado
+# evaluate measures a model on rows that it was trained on, and both are charged
 """
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
+import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -27,6 +29,7 @@ import daskrado
 from daskrado.errors import DataError, UsageError
 from daskrado.lake.files import HIVE_NULL, first_line, hive_values, shown
 from daskrado.lake.growing import growing_lake
+from daskrado.lake.narrow_types import Guess, fits
 from daskrado.lake.ownership import LAKE_SCHEMA
 from daskrado.lake.pieces import Piece, in_turn, pieces
 from daskrado.lake.publish import LakeTarget, new_lake
@@ -48,13 +51,18 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Layout:
-    """How rows are laid out; row counts left open are chosen so that a group has about 32 MB in memory."""
+    """How rows are laid out; row counts left open are chosen so that a group has about 32 MB in memory.
+
+    ``record`` names a column of ids to add. They are random: an id says nothing of its row or of any other, so that
+    what goes by it (hold-outs, samples) changes with one row only in that row.
+    """
 
     by: str | None = None
     group_rows: int | None = None
     file_rows: int | None = None
     text: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
+    record: str | None = None
 
     def __post_init__(self) -> None:
         for name, value in (("--group-rows", self.group_rows), ("--file-rows", self.file_rows)):
@@ -114,6 +122,7 @@ def ingest(
             "missing": list(form.missing),
             "columns": {column.name: str(column.type) for column in schema},
             "partitioned_by": layout.by,
+            **({} if layout.record is None else {"id": layout.record}),
             "rows": sum(file["rows"] for file in files),
             "files": files,
         }
@@ -127,7 +136,9 @@ def _add(work: _Work, sources: Sequence[str], read_as: str, target: LakeTarget) 
     by, version = before.get("partitioned_by"), int(before.get("version", 1)) + 1
     if layout.by not in (None, by):
         raise UsageError(f"--by {layout.by}: the lake is laid out {f'by {by}' if by else 'without folders'}")
-    work.layout = replace(layout, by=by)
+    if layout.record not in (None, before.get("id")):
+        raise UsageError(f"--id {layout.record}: the rows of the lake have no such ids; ingest everything anew")
+    work.layout = replace(layout, by=by, record=before.get("id"))
     schema = work.types({name: pa.type_for_alias(kind) for name, kind in before["columns"].items()})
     files = work.write(schema, target)
     _log.info("ingest: %d Parquet files added", len(files))
@@ -177,7 +188,7 @@ class _Work:
         A type that the lake has already is kept.
         """
         names: list[str] | None = None
-        guesses: dict[str, _Guess] = {}
+        guesses: dict[str, Guess] = {}
         seen = in_turn(self.client, partial(_guesses, self.form, known), self.pieces, self._next)
         for piece, found in zip(self.pieces, seen, strict=True):
             if found is None:
@@ -194,9 +205,13 @@ class _Work:
         self._check_columns(names)
         text = (*self.layout.text, self.layout.by)
         kinds = {n: known.get(n) or (pa.string() if n in text else guesses[n].kind) for n in names}
-        return pa.schema([pa.field(n, kind) for n, kind in kinds.items() if n not in self.layout.drop])
+        fields = [pa.field(n, kind) for n, kind in kinds.items() if n not in self.layout.drop]
+        record = self.layout.record
+        return pa.schema([*fields, *([] if record is None else [pa.field(record, pa.int64())])])
 
     def _check_columns(self, names: Sequence[str]) -> None:
+        if self.layout.record in names:
+            raise UsageError(f"--id {self.layout.record}: there is such a column already; give another name")
         by = (self.layout.by,) if self.layout.by else ()
         for option, wanted in (("--text", self.layout.text), ("--drop", self.layout.drop), ("--by", by)):
             for name in wanted:
@@ -213,62 +228,21 @@ class _Work:
         return sorted(itertools.chain(*found), key=lambda file: str(file["path"]))
 
 
-def _guesses(form: TextFormat, known: Mapping[str, pa.DataType], piece: Piece) -> dict[str, _Guess] | None:
+def _guesses(form: TextFormat, known: Mapping[str, pa.DataType], piece: Piece) -> dict[str, Guess] | None:
     """What a piece shows of each column's type; None if it has no rows."""
-    guesses: dict[str, _Guess] | None = None
+    guesses: dict[str, Guess] | None = None
     for table in piece.tables(form):
         if guesses is None:
-            guesses = {name: _Guess() for name in table.column_names}
+            guesses = {name: Guess() for name in table.column_names}
         for name, column in zip(table.column_names, table.columns, strict=True):
             if name not in known:
                 guesses[name].see(column)
-            elif not pa.types.is_string(known[name]) and not _fits(column, known[name]):
+            elif not pa.types.is_string(known[name]) and not fits(column, known[name]):
                 raise DataError(
                     f"{shown(piece.source)}: column {name!r} is {known[name]} in the lake and holds other values "
                     "here; mend the file, or ingest everything anew"
                 )
     return guesses
-
-
-class _Guess:
-    """Narrows one column's type as its text goes by."""
-
-    def __init__(self) -> None:
-        self.open = [pa.bool_(), pa.int64(), pa.float64(), pa.date32(), pa.timestamp("us")]
-        self.seen = False
-
-    @property
-    def kind(self) -> pa.DataType:
-        return self.open[0] if self.open and self.seen else pa.string()
-
-    def see(self, column: pa.ChunkedArray) -> None:
-        if not self.open or column.null_count == len(column):
-            return
-        self.seen = True
-        self.open = [kind for kind in self.open if _fits(column, kind)]
-
-    def both(self, other: _Guess) -> _Guess:
-        """What two pieces of the column show."""
-        if self.seen and other.seen:
-            self.open = [kind for kind in self.open if kind in other.open]
-        elif other.seen:
-            self.open = other.open
-        self.seen |= other.seen
-        return self
-
-
-def _fits(column: pa.ChunkedArray, kind: pa.DataType) -> bool:
-    if pa.types.is_boolean(kind):
-        return bool(
-            pc.all(pc.is_in(pc.utf8_lower(column.drop_null()), value_set=pa.array(["true", "false"]))).as_py()
-        )
-    if pc.any(pc.match_substring_regex(column, r"^[-+]?0[0-9]")).as_py():
-        return False  # 007 is a code, not a number
-    try:
-        column.cast(kind)
-    except pa.ArrowInvalid:
-        return False
-    return True
 
 
 def _typed(table: pa.Table, schema: pa.Schema, source: str) -> pa.Table:
@@ -299,6 +273,8 @@ def _write(
     try:
         for piece in pieces:
             for text in piece.tables(form):
+                if layout.record is not None:
+                    text = text.append_column(layout.record, _random_ids(text.num_rows))
                 for where, rows in _split(_typed(text, schema, piece.source), layout.by):
                     if where not in shelves:
                         if len(shelves) == _MAX_FOLDERS:
@@ -315,6 +291,11 @@ def _write(
         for shelf in shelves.values():
             shelf.drop()
     return [file for where in sorted(shelves) for file in shelves[where].files]
+
+
+def _random_ids(count: int) -> pa.Array:
+    """63 random bits each."""
+    return pa.array(np.frombuffer(os.urandom(8 * count), dtype=np.uint64) >> np.uint64(1)).cast(pa.int64())
 
 
 def _split(table: pa.Table, by: str | None) -> Iterator[tuple[str, pa.Table]]:

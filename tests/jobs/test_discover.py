@@ -254,3 +254,57 @@ id: visit
     assert "# years" in text
     assert "# least" in text
     assert "# no feature: 'gone', constant" in text
+
+
+def test_a_describe_that_was_killed_fills_the_draft_when_it_is_resumed(
+    tmp_path: Path, killed: Any, own_ledger: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Killed when the second release is kept: the draft is as it was, and resume fills it like an undisturbed run."""
+    monkeypatch.chdir(tmp_path)
+    shell = Shell(monkeypatch, capsys)
+    clinic(3000).drop(columns="seen").to_csv("visits.csv", index=False)
+    assert shell("ingest", "visits.csv", "--out", "lake", "--text", "code") == 0
+    assert shell("init", "lake", "--label", "sick", "--positive", "yes", "--dataset", "lake") == 0
+    draft = Path("domain.yaml").read_text()
+    words = ["daskrado", "describe", "lake", "--domain", "domain.yaml", "--epsilon", "2"]
+    killed(
+        f"import sys, os\nos.chdir({str(tmp_path)!r})\nsys.argv = {words!r}\n"
+        "import daskrado.ledger.journal as journal\nkeep, done = journal.Journal.keep, []\n"
+        "def dying(self, name, arrays):\n    keep(self, name, arrays)\n    done.append(name)\n"
+        "    if len(done) == 2: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "journal.Journal.keep = dying\nfrom daskrado.cli.main import main\nmain()\n"
+    )
+    assert Path("domain.yaml").read_text() == draft
+    run = Ledger.open(own_ledger, create=False).entries()[0].run
+    assert shell("resume", run[:12]) == 0, shell.err
+    assert "domain.yaml: " in shell.out
+    domain = Domain.load("domain.yaml")
+    assert domain.described is not None
+    assert domain.described.run == run
+    assert domain.columns == Domain.load("runs/lake-describe/domain.yaml").columns
+    assert "fills" not in Path("runs/lake-describe/manifest.json").read_text()
+
+
+def test_a_draft_that_was_filled_meanwhile_or_is_gone_is_left_alone(tmp_path: Path) -> None:
+    from daskrado.jobs.found_domain import write_draft
+
+    found = daskrado.run(job(), write=False).value
+    (tmp_path / "d.yaml").write_text(
+        "label: {column: sick, positive: 1, negative: 0}\ncolumns: {age: {kind: boolean}}\n"
+    )
+    before = (tmp_path / "d.yaml").read_text()
+    assert "nothing in it is open" in write_draft(tmp_path / "d.yaml", found)[0]
+    assert (tmp_path / "d.yaml").read_text() == before
+    (line,) = write_draft(tmp_path / "gone.yaml", found)
+    assert "not written" in line
+    assert "domain.yaml of the output folder" in line
+
+
+def test_units_without_a_record_id_are_told_what_to_do() -> None:
+    frame = clinic(500).assign(patient=np.arange(500) // 2)
+    unit = {"relation": "add_remove", "unit": {"column": "patient", "name": "one patient", "how": "sample"}}
+    with pytest.raises(UsageError, match=r"the values of ward, code.* the domain names no id: .* ingest --id row_id"):
+        load_job(job(lake=frame, protect=unit))
+    numbers = DRAFT | {"columns": {"age": DRAFT["columns"]["age"]}}  # bounds alone need no id
+    spread = {"relation": "add_remove", "unit": {"column": "patient", "name": "one patient"}}
+    daskrado.run(job(lake=frame, protect=spread, domain=numbers), write=False)

@@ -358,3 +358,24 @@ def test_a_newline_in_quotes_may_fall_on_the_end_of_a_block(tmp_path: Path, monk
         monkeypatch.setattr("daskrado.lake.text_tables._BLOCK_BYTES", size)
         assert ingest([source], str(tmp_path / f"at{size}"))["rows"] == whole["rows"]
         assert pq.read_table(tmp_path / f"at{size}").equals(pq.read_table(tmp_path / "whole"))
+
+
+def test_random_ids_name_rows_and_are_never_repeated(tmp_path: Path) -> None:
+    """They say nothing of a row's place: another run gives others, and appended rows get theirs."""
+    (tmp_path / "t.csv").write_text("x\n" + "1\n" * 2000)
+    out, layout = str(tmp_path / "lake"), Layout(record="row_id", group_rows=1000)
+    manifest = ingest([str(tmp_path / "t.csv")], out, layout=layout)
+    assert manifest["id"] == "row_id"
+    assert manifest["columns"]["row_id"] == "int64"
+    first = read(tmp_path / "lake").column("row_id").to_numpy()
+    assert (first >= 0).all()
+    assert len(np.unique(first)) == 2000
+    assert abs(np.mean(first < 2**62) - 0.5) < 0.1  # 9 standard deviations
+    ingest([str(tmp_path / "t.csv")], out, append=True)
+    both = read(tmp_path / "lake").column("row_id")
+    assert both.null_count == 0
+    assert len(np.unique(both.to_numpy())) == 4000
+    with pytest.raises(UsageError, match="--id other: the rows of the lake have no such ids"):
+        ingest([str(tmp_path / "t.csv")], out, layout=Layout(record="other"), append=True)
+    with pytest.raises(UsageError, match="--id x: there is such a column already"):
+        ingest([str(tmp_path / "t.csv")], str(tmp_path / "other"), layout=Layout(record="x"))

@@ -41,18 +41,21 @@ def describe(
 
     content = read_yaml(domain)
     refuse_pipeline(content, str(domain))
-    drafted = bool(open_keys(content))
+    left = open_keys(content)
+    drafted = bool(left)
+    unknown = any(key.rpartition(".")[2] in ("values", "positive", "negative") for key in left)
     beside = _beside(domain)
     dataset = dataset or beside.get("dataset")
     if dataset is None:
         raise UsageError(f"what is found is charged: give --dataset, or keep pipeline.yaml beside {domain}")
-    protect = _protect(beside.get("protect"), relation, unit, drafted=drafted)
+    protect = _protect(beside.get("protect"), relation, unit, unknown=unknown)
     default = (beside.get("budget") or {}).get("delta", 1e-6) if drafted or beside else 0.0
     keys = {
         "kind": "discover" if drafted else "describe",
         "dataset": dataset,
         "lake": lake,
         "domain": str(domain),
+        **({"fills": str(domain.absolute())} if drafted else {}),
         "output": str(out or Path("runs") / f"{dataset}-describe"),
         "protect": protect,
         "budget": {"epsilon": epsilon, "delta": default if delta is None else delta},
@@ -60,10 +63,7 @@ def describe(
     }
     with progress_bar("describe") as progress:
         job = load_job(keys).with_changes(cluster=cluster)
-        result = perform(job, overwrite=overwrite, ledger=ledger or _ledger(beside, domain), progress=progress)
-    if not drafted:
-        return result.lines
-    return [*result.lines, *_write(domain, result.value)]
+        return perform(job, overwrite=overwrite, ledger=ledger or _ledger(beside, domain), progress=progress).lines
 
 
 def _beside(domain: Path) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def _ledger(beside: dict[str, Any], domain: Path) -> str | None:
     return path if path is None or "://" in path else str(domain.parent / Path(path).expanduser())
 
 
-def _protect(known: Any, relation: str | None, unit: str | None, *, drafted: bool) -> dict[str, Any]:
+def _protect(known: Any, relation: str | None, unit: str | None, *, unknown: bool) -> dict[str, Any]:
     """Whom the pipeline protects, unless options say otherwise. Unknown values need whole rows of a unit."""
     protect: dict[str, Any] = (
         dict(known) if isinstance(known, dict) else {"relation": "add_remove", "unit": "one row"}
@@ -91,31 +91,6 @@ def _protect(known: Any, relation: str | None, unit: str | None, *, drafted: boo
         protect["relation"] = relation
     if unit is not None:
         protect = {"relation": protect["relation"], "unit": unit}
-    if drafted and isinstance(protect.get("unit"), dict):
+    if unknown and isinstance(protect.get("unit"), dict):
         protect["unit"] = {**protect["unit"], "how": "sample"}
     return protect
-
-
-def _write(domain: Path, found: Any) -> list[str]:
-    """Write what was found into the draft, checked before the old file goes."""
-    import yaml
-
-    if all(isinstance(one, str) for one in found.facts.values()):
-        asked = found.described["epsilon"]
-        return [
-            f"{domain}: unchanged, as no column stands out from the noise: ask for more than epsilon {asked:.2g}, or "
-            "write public facts there"
-        ]
-    from daskrado.table.drafts import filled, flow
-    from daskrado.table.yaml_file import open_keys, write_text
-
-    charge = found.described
-    note = (
-        f"Found in private by daskrado describe, run {charge['run']}: epsilon {charge['epsilon']:g}, "
-        f"delta {charge['delta']:g} of data set {charge['dataset']}; the ledger has the charge."
-    )
-    text = filled(domain.read_text(encoding="utf-8"), found.facts, [note], f"described: {flow(charge)}\n")
-    left = open_keys(yaml.safe_load(text))
-    write_text(domain, text)
-    made = f"{domain}: {sum(not isinstance(one, str) for one in found.facts.values())} columns written"
-    return [made, *([f"still open (...): {', '.join(left)}"] if left else [])]

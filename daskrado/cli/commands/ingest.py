@@ -32,6 +32,7 @@ def ingest(
     member: Annotated[str | None, "The file to read inside a zip archive."] = None,
     text: Annotated[tuple[str, ...], "A column to keep as text, such as a code (repeatable)."] = (),
     drop: Annotated[tuple[str, ...], "A column to leave out (repeatable)."] = (),
+    id: Annotated[str | None, "A column of random ids to add, where rows have none: hold-outs go by it."] = None,
     by: Annotated[str | None, "A column whose values become folders, such as a hospital."] = None,
     group_rows: Annotated[int | None, "Rows in a row group; by default about 32 MB in memory."] = None,
     file_rows: Annotated[int | None, "Rows in a file; by default 8 row groups."] = None,
@@ -46,7 +47,7 @@ def ingest(
     charged are refused by --append.
 
     Examples:
-      daskrado ingest visits.csv --out lake/
+      daskrado ingest visits.csv --out lake/ --id row_id
       daskrado ingest 2025.csv.gz 2026.csv.gz --out lake/ --by hospital --text icd10
       daskrado ingest tonight.csv --out lake/ --append
     """
@@ -66,7 +67,7 @@ def ingest(
         member=member,
         dates=dates,
     )
-    layout = Layout(by=by, group_rows=group_rows, file_rows=file_rows, text=text, drop=drop)
+    layout = Layout(by=by, group_rows=group_rows, file_rows=file_rows, text=text, drop=drop, record=id)
     size = sum(map(file_size, sources))
     with connect(cluster or ClusterConfig(), size) as client, progress_bar("ingest") as progress:
         manifest = ingest(
