@@ -99,7 +99,7 @@ def ingest(
         raise UsageError("give at least one file to ingest")
     if append and overwrite:
         raise UsageError("--append adds to a lake and --overwrite replaces it; give one of them")
-    form, read_as = sniffed(sources[0], form)
+    form, read_as = sniffed(sources[0], form, layout.text)
     _log.info("ingest: %s", read_as)
     work = _Work(form, layout, pieces(sources, form, client), client, progress)
     if append:

@@ -20,6 +20,7 @@ from daskrado.table.yaml_file import OPEN
 
 _ID_WORDS = {"id", "ids", "nbr", "nr", "uuid", "guid", "key", "mrn", "ssn", "number"}
 _CODE_WORDS = {"type", "code", "class", "category", "group", "source", "status", "disposition", "kind", "level"}
+_NUMBERING = {"index", "unnamed: 0", "rownames", "row"}  # as pandas and R call row numbers
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 
 
@@ -69,6 +70,8 @@ def _reason(one: pa.Field, unit: str | None, record: str | None, facts: Mapping[
         return "it names the unit"
     if one.name == record:
         return "it names the record"
+    if one.name.casefold() in _NUMBERING and facts is None and pa.types.is_integer(one.type):
+        return "it numbers the rows"
     return "it names something" if facts is None and names_something(one) else ""
 
 

@@ -14,12 +14,14 @@ from typing import Literal
 
 from daskrado.errors import DataError, UsageError
 from daskrado.lake.files import shown
-from daskrado.lake.text_tables import SAMPLE, TextFormat, first_bytes
+from daskrado.lake.text_tables import MARKED, SAMPLE, TextFormat, first_bytes, named
 
 _DELIMITERS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d+)?)?)?")
 _SPOKEN_DATE = re.compile(r"(\d{1,2})([./-])(\d{1,2})\2(\d{4})")  # 17.11.2026, 11/17/2026
+_DECIMALS = {"comma": "with a decimal comma", "point": "with commas between thousands"}
+Decimal = Literal["point", "comma"]
 Order = Literal["dmy", "mdy", "text"]
 _ORDERS = {"dmy": "day, month, year", "mdy": "month, day, year"}
 _TRUTH = {"true", "false"}
@@ -29,8 +31,11 @@ _LINES = 200
 _ENOUGH = 10  # rows from which repeated values show that the first line is no row
 
 
-def sniffed(source: str, form: TextFormat) -> tuple[TextFormat, str]:
-    """The format with everything decided that was left open, and what was decided, in one line."""
+def sniffed(source: str, form: TextFormat, texts: Sequence[str] = ()) -> tuple[TextFormat, str]:
+    """The format with everything decided that was left open, and what was decided, in one line.
+
+    Columns that are kept as ``texts`` decide nothing.
+    """
     if form.is_arff(source):
         return replace(form, missing=form.missing or _MISSING), "ARFF"
     name, sample = shown(source), first_bytes(source, form)
@@ -46,12 +51,15 @@ def sniffed(source: str, form: TextFormat) -> tuple[TextFormat, str]:
         )
     header = not form.names and _has_header(rows, name) if form.header is None else form.header
     missing = form.missing or (*_MISSING, *_marks(rows[1:] if header else rows))
-    names = form.names or (rows[0] if header and rows else [f"c{i:02d}" for i in range(usual)])
+    names = form.names or (named(rows[0]) if header and rows else [f"c{i:02d}" for i in range(usual)])
+    names = ["" if column in texts else column for column in names]
     order, dated = _dates(rows[1:] if header else rows, names, missing, form.dates, name)
-    found = replace(
-        form, encoding=encoding, delimiter=delimiter, header=header, missing=missing, dates=order, dated=dated
-    )
+    decimal, marked = _decimals(rows[1:] if header else rows, names, missing, form.decimal, name)
+    found = replace(form, encoding=encoding, delimiter=delimiter, header=header, missing=missing)
+    found = replace(found, dates=order, dated=dated, decimal=decimal, marked=marked)
     days = f", dates of {', '.join(dated)} as {_ORDERS[order]}" if order in _ORDERS and dated else ""
+    if marked:
+        days += f", numbers of {', '.join(marked)} {_DECIMALS[decimal or 'point']}"
     marks = ", ".join(repr(mark) for mark in missing if mark)
     return found, (
         f"{encoding} text, {_DELIMITERS.get(delimiter, repr(delimiter))} between fields, "
@@ -111,7 +119,8 @@ def _others(widths: Sequence[int]) -> int:
 
 
 def _is_typed(cell: str) -> bool:
-    return any(kind.fullmatch(cell) for kind in (_NUMBER, _DATE, _SPOKEN_DATE)) or cell.lower() in _TRUTH
+    kinds = (_NUMBER, _DATE, _SPOKEN_DATE, *map(re.compile, MARKED.values()))
+    return any(kind.fullmatch(cell) for kind in kinds) or cell.lower() in _TRUTH
 
 
 def _has_header(rows: Sequence[Sequence[str]], name: str) -> bool:
@@ -152,7 +161,7 @@ def _dates(
         return given, ()
     dated, seen = [], set[Order]()
     for place, column in enumerate(names):
-        cells = [row[place] for row in rows if place < len(row) and row[place] not in missing]
+        cells = [row[place] for row in rows if column and place < len(row) and row[place] not in missing]
         found = [_SPOKEN_DATE.fullmatch(cell) for cell in cells]
         parts = [(int(match[1]), int(match[3]), match[2]) for match in found if match]
         first, second = max((part[0] for part in parts), default=0), max((part[1] for part in parts), default=0)
@@ -167,3 +176,23 @@ def _dates(
             "--dates mdy, or --dates text to keep them as they are"
         )
     return given or next(iter(seen), None), tuple(dated)
+
+
+def _decimals(
+    rows: Sequence[Sequence[str]], names: Sequence[str], missing: Sequence[str], given: Decimal | None, where: str
+) -> tuple[Decimal | None, tuple[str, ...]]:
+    """What a comma in numbers means, and in which columns it stands; unclear where three digits follow each."""
+    fits: dict[str, set[Decimal]] = {}
+    for place, column in enumerate(names):
+        cells = [row[place] for row in rows if column and place < len(row) and row[place] not in missing]
+        ways: list[Decimal] = ["comma", "point"] if given is None else [given]
+        if any("," in cell for cell in cells):
+            fits[column] = {way for way in ways if all(re.match(MARKED[way], cell) for cell in cells)}
+    marked = tuple(column for column, ways in fits.items() if ways)
+    common = set[Decimal].intersection(*(fits[column] for column in marked)) if marked else set()
+    if marked and len(common) != 1:
+        raise UsageError(
+            f"{where}: is the comma in numbers of column {marked[0]!r} decimal, or between thousands? Say --decimal "
+            f"comma or --decimal point, or keep it with --text {marked[0]}"
+        )
+    return next(iter(common), given), marked

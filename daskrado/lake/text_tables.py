@@ -24,6 +24,10 @@ from daskrado.lake.files import first_line, remote, shown
 
 _BLOCK_BYTES = 4 << 20
 SAMPLE = 1 << 16  # bytes from which open questions are decided
+MARKED = {  # numbers with a decimal comma, or with commas between thousands
+    "comma": r"^[-+]?([0-9]+|[0-9]{1,3}(\.[0-9]{3})+)(,[0-9]+)?$",
+    "point": r"^[-+]?([0-9]+|[0-9]{1,3}(,[0-9]{3})+)(\.[0-9]+)?$",
+}
 _ATTRIBUTE = re.compile(r"""@attribute\s+('[^']*'|"[^"]*"|\S+)\s+(.+)""", re.IGNORECASE)
 
 
@@ -44,6 +48,8 @@ class TextFormat:
     member: str | None = None
     dates: Literal["dmy", "mdy", "text"] | None = None
     dated: tuple[str, ...] = ()  # columns whose dates are written in that order
+    decimal: Literal["point", "comma"] | None = None
+    marked: tuple[str, ...] = ()  # columns whose numbers have a decimal comma, or marks between thousands
 
     def is_arff(self, address: str) -> bool:
         """Whether a file is ARFF, as said or by its name."""
@@ -135,11 +141,17 @@ def _header(
             raise DataError(f"{shown(address)}: is empty")
         line = next(iter(_fields(mark, form, parsing)))
         found = line if headed else [f"c{i:02d}" for i in range(len(line))]
+    found = named(found)
     twice = sorted({name for name in found if found.count(name) > 1})
     if twice or not all(found):
         what = f"the column name {twice[0]!r} occurs twice" if twice else "a column has no name"
         raise DataError(f"{shown(address)}: {what}; give --names")
     return found
+
+
+def named(names: Sequence[str]) -> list[str]:
+    """Names of columns; the first one, which pandas and R leave empty above row numbers, is called index."""
+    return ["index" if not names[0] and "index" not in names else names[0], *names[1:]] if names else []
 
 
 def _peek_line(stream: Any) -> bytes:
@@ -168,6 +180,8 @@ def _tidy(table: pa.Table, form: TextFormat) -> pa.Table:
         trimmed = pc.utf8_trim_whitespace(column)
         if name in form.dated:
             trimmed = _iso_dates(trimmed, day_first=form.dates == "dmy")
+        if name in form.marked:
+            trimmed = _plain_numbers(trimmed, comma=form.decimal == "comma")
         columns.append(pc.if_else(pc.is_in(trimmed, value_set=marks), pa.scalar(None, pa.string()), trimmed))
     return pa.table(columns, names=table.column_names)
 
@@ -178,6 +192,13 @@ def _iso_dates(column: pa.ChunkedArray, *, day_first: bool) -> pa.ChunkedArray:
     padded = pc.replace_substring_regex(padded, r"^(\d\d[./-])(\d[./-]\d{4})$", r"\10\2")  # group 1, a zero, group 2
     order = r"\3-\2-\1" if day_first else r"\3-\1-\2"
     return pc.replace_substring_regex(padded, r"^(\d\d)[./-](\d\d)[./-](\d{4})$", order)
+
+
+def _plain_numbers(column: pa.ChunkedArray, *, comma: bool) -> pa.ChunkedArray:
+    """1.234,5 or 1,234.5 as 1234.5; what is no such number stays as it is."""
+    group, point = (".", ",") if comma else (",", ".")
+    bare = pc.replace_substring(pc.replace_substring(column, group, ""), point, ".")
+    return pc.if_else(pc.match_substring_regex(column, MARKED["comma" if comma else "point"]), bare, column)
 
 
 def _reason(error: BaseException, form: TextFormat) -> str:

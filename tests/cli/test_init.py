@@ -156,3 +156,13 @@ def test_a_lake_whose_facts_are_known_is_learned_from_at_once(shell: Shell) -> N
     assert "the usual norm of a row of this domain" in shell.out
     assert shell("run", "pipeline.yaml") == 0, shell.err
     assert Path("runs/clinic/model.json").is_file()
+
+
+def test_row_numbers_are_no_features_and_name_no_record(shell: Shell) -> None:
+    """They depend on the rows before them, so that nothing may go by them."""
+    Path("t.csv").write_text(",a,sick\n0,3,x\n1,4,y\n")
+    assert shell("ingest", "t.csv", "--out", "lake") == 0
+    assert shell("init", "lake", "--label", "sick", "--positive", "x") == 0
+    text = Path("domain.yaml").read_text()
+    assert "# no feature: index, it numbers the rows" in text
+    assert "\nid:" not in text

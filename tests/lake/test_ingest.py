@@ -379,3 +379,44 @@ def test_random_ids_name_rows_and_are_never_repeated(tmp_path: Path) -> None:
         ingest([str(tmp_path / "t.csv")], out, layout=Layout(record="other"), append=True)
     with pytest.raises(UsageError, match="--id x: there is such a column already"):
         ingest([str(tmp_path / "t.csv")], str(tmp_path / "other"), layout=Layout(record="x"))
+
+
+@pytest.mark.parametrize(
+    ("text", "told", "values"),
+    [
+        ("x;y\n1,5;a\n1.234,25;b\n-7;c\n;d\n", "numbers of x with a decimal comma", [1.5, 1234.25, -7.0, None]),
+        ('x,y\n"1,234.5",a\n12.25,b\n"1,000,000",c\n,d\n', "commas between thousands", [1234.5, 12.25, 1e6, None]),
+    ],
+)
+def test_commas_in_numbers_are_read_as_the_first_lines_show(
+    tmp_path: Path, text: str, told: str, values: list[float | None]
+) -> None:
+    (tmp_path / "t.csv").write_text(text)
+    manifest = ingest([str(tmp_path / "t.csv")], str(tmp_path / "lake"))
+    assert told in manifest["read_as"]
+    assert read(tmp_path / "lake").column("x").to_pylist() == values
+
+
+def test_a_comma_before_three_digits_is_asked_about(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("x;y\n1,234;2\n5,678;3\n")
+    source = [str(tmp_path / "t.csv")]
+    with pytest.raises(UsageError, match=r"column 'x' decimal, or between thousands\? Say --decimal comma or"):
+        ingest(source, str(tmp_path / "lake"))
+    for decimal, kind, first in (("comma", "double", 1.234), ("point", "int64", 1234)):
+        manifest = ingest(source, str(tmp_path / decimal), form=TextFormat(decimal=decimal))
+        assert manifest["columns"]["x"] == kind
+        assert read(tmp_path / decimal).column("x")[0].as_py() == first
+    manifest = ingest(source, str(tmp_path / "kept"), layout=Layout(text=("x",)))
+    assert read(tmp_path / "kept").column("x").to_pylist() == ["1,234", "5,678"]
+
+
+def test_texts_with_commas_stay_texts(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text('x,y\n"1,5",2\n"Bonn, 3",4\n')
+    manifest = ingest([str(tmp_path / "t.csv")], str(tmp_path / "lake"))
+    assert manifest["columns"] == {"x": "string", "y": "int64"}
+
+
+def test_row_numbers_without_a_name_are_called_index(tmp_path: Path) -> None:
+    pd.DataFrame({"a": [3, 4], "b": ["x", "y"]}).to_csv(tmp_path / "t.csv")
+    manifest = ingest([str(tmp_path / "t.csv")], str(tmp_path / "lake"))
+    assert list(manifest["columns"]) == ["index", "a", "b"]

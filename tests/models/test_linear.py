@@ -230,7 +230,7 @@ def test_a_spoilt_model_file_is_refused_by_key(
 
 def test_unusable_models_and_rows_are_refused(tmp_path: Path) -> None:
     (tmp_path / "m.json").write_text("{")
-    with pytest.raises(UsageError, match="is not JSON"):
+    with pytest.raises(UsageError, match="is no model"):
         LinearModel.load(tmp_path / "m.json")
     (tmp_path / "m.json").write_text("[" * 100_000)
     with pytest.raises(UsageError, match=r"m.json: is no model \(its brackets"):

@@ -193,7 +193,7 @@ def test_mistakes_are_named(label: dict[str, Any], message: str) -> None:
         ({"positive": True, "negative": False}, pa.int64(), "write numbers"),
         ({"positive": True, "negative": False}, pa.string(), "quote them"),
         ({"positive": "1", "negative": "0"}, pa.int64(), "without quotes"),
-        ({"above": 1}, pa.string(), "is a threshold; say kind"),
+        ({"above": 1}, pa.string(), "is a threshold on numbers; give positive and negative values"),
     ],
 )
 def test_a_type_that_does_not_fit_has_a_way_out(label: dict[str, Any], kind: pa.DataType, hint: str) -> None:

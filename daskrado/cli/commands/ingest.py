@@ -29,6 +29,9 @@ def ingest(
     dates: Annotated[
         Literal["dmy", "mdy", "text"] | None, "The order of 3/4/2026, or text to keep it; by default as seen."
     ] = None,
+    decimal: Annotated[
+        Literal["point", "comma"] | None, "What stands before decimals: 1,234.5 or 1.234,5; by default as seen."
+    ] = None,
     member: Annotated[str | None, "The file to read inside a zip archive."] = None,
     text: Annotated[tuple[str, ...], "A column to keep as text, such as a code (repeatable)."] = (),
     drop: Annotated[tuple[str, ...], "A column to leave out (repeatable)."] = (),
@@ -66,6 +69,7 @@ def ingest(
         encoding=encoding,
         member=member,
         dates=dates,
+        decimal=decimal,
     )
     layout = Layout(by=by, group_rows=group_rows, file_rows=file_rows, text=text, drop=drop, record=id)
     size = sum(map(file_size, sources))
