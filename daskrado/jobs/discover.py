@@ -75,16 +75,16 @@ class DiscoverJob(PrivateJob):
             raise ValueError(f"discover protects whole rows: add_remove or replace_one, not {self.protect.relation}")
         if not self.budget.delta:
             raise ValueError("discover adds Gaussian noise: give budget.delta, such as 1e-6")
+        if self.protect.how == "spread" and self.unknown:
+            raise ValueError(
+                f"protect.unit.how must be sample to find the values of {', '.join(self.unknown)}: a unit that is "
+                "spread over its rows may hold any number of values"
+            )
         if self.protect.column is not None and self.unknown and self.domain.id is None:
             raise ValueError(
                 f"the values of {', '.join(self.unknown)} are found among records that are kept by their id, so that "
                 f"{self.protect.unit} shows few, and the domain names no id: name a column that no two rows share "
                 "(daskrado ingest --id row_id adds one), or write the values where they are public"
-            )
-        if self.protect.how == "spread" and self.unknown:
-            raise ValueError(
-                f"protect.unit.how must be sample to find the values of {', '.join(self.unknown)}: a unit that is "
-                "spread over its rows may hold any number of values"
             )
         return self
 

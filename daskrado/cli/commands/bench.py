@@ -134,7 +134,11 @@ def ledger(
     datasets: Annotated[int, click.IntRange(1), "That they are spread over; each has four limits."] = 5,
     as_json: AsJson = False,
 ) -> Lines:
-    """CPU seconds of planning, reserving, drawing and showing on a ledger of many entries, and on a new one."""
+    """CPU seconds of planning, reserving, drawing and showing on a ledger of many entries, and on a new one.
+
+    Examples:
+      daskrado bench ledger --json
+    """
     from daskrado.cli.bench.ledger import ledger_figures
 
     return _shown(ledger_figures(entries, datasets), as_json)
