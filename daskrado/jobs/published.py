@@ -54,6 +54,11 @@ class Published:
             return None
 
     @property
+    def ledger_heads(self) -> set[str]:
+        """The heads of the ledgers that paid for it, as they were then."""
+        return {str(own["ledger_head"]) for own in self.content.get("budget", []) if "ledger_head" in own}
+
+    @property
     def guarantee(self) -> str:
         """Its guarantee in a few words."""
         statement = self.statement

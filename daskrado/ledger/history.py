@@ -34,6 +34,11 @@ class Replay:
     charged: dict[int, tuple[Record, Debit]] = field(default_factory=dict)  # by entry, without void ones
     states: dict[int, Kind] = field(default_factory=dict)
     draws: set[tuple[int, str]] = field(default_factory=set)
+    digests: list[str] = field(default_factory=list, repr=False)  # of all records, in their order
+
+    def holds(self, known: Head) -> bool:
+        """Whether the history goes through a place that somebody noted, such as a published run in its manifest."""
+        return 0 < known.record <= len(self.digests) and self.digests[known.record - 1] == known.digest
 
     def follow(self, record: Record) -> None:
         """Take one more record."""
@@ -41,6 +46,7 @@ class Replay:
         if record.id != self.head.record + 1 or record.digest != chain.digest_of(self.head.digest, *columns):
             raise self._wrong(record, "does not follow from the one before it")
         self.head = record.head
+        self.digests.append(record.digest)
         changed = {budget.name: _counters(budget) for budget in self._changed(record)}
         told = {
             name: _counters(self.budgets[name].holding(value))

@@ -96,16 +96,20 @@ def dearest(prices: Sequence[Price]) -> Price:
 
 
 def run_line(what: str, prices: Sequence[Price]) -> str:
-    """``this run: epsilon 1 at delta 1e-6 = 1.4 % of the budget of clinic (10, 1e-5); 98.6 % left, ...``."""
-    price, least = dearest(prices), min(prices, key=lambda price: price.left)
-    runs = more_runs(min(price.more for price in prices), "like this")
+    """``this run: epsilon 1 at delta 1e-6 = 1.4 % of the budget of clinic (10, 1e-5); 98.6 % left, ...``.
+
+    The share is the largest; what is left is that of the budget in which fewest runs like it fit, named if another.
+    """
+    price, least = dearest(prices), min(prices, key=lambda price: (price.more, price.left))
     blocks = {price.balance.block for price in prices} - {""}
     each = "each block of " if EACH in blocks else f"each of {len(blocks)} blocks of "
     of = each if price.balance.block else ""
     fullest = f" in block {least.balance.block}" if least.balance.block not in ("", EACH) else ""
+    other = f" under {_spoken(least.balance)}" if _spoken(least.balance) != _spoken(price.balance) else ""
     return (
         f"this run: {what} = {percent(price.share)} of the budget of {of}{budget_name(price.balance)}"
-        f"{_under(price, prices)}; {percent(max(least.left, Fraction(0)))} left{fullest}, {runs}"
+        f"{_under(price, prices)}; {percent(max(least.left, Fraction(0)))} left{fullest}{other}, "
+        f"{more_runs(least.more, 'like this')}"
     )
 
 

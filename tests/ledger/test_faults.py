@@ -10,8 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from waiting import end, start
 
+from daskrado.cli.main import cli
 from daskrado.errors import BudgetError, LedgerError
 from daskrado.ledger import chain, checked
 from daskrado.ledger.history import check_all
@@ -94,6 +96,7 @@ def test_a_ledger_of_a_newer_version_is_refused(address, monkeypatch):
 
 FULL = """
 import resource, sys
+from daskrado.cli.main import cli
 from daskrado.errors import LedgerError
 from daskrado.ledger.ledger import Ledger
 from daskrado.privacy.accountant import PureEvent
@@ -183,6 +186,49 @@ def test_a_server_that_is_gone_in_mid_run_is_one_line_and_nothing_is_drawn_twice
         again.cleanup()
 
 
+FULL = """
+CREATE FUNCTION daskrado.full_disk() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full'; END $$;
+CREATE TRIGGER full_disk BEFORE INSERT ON daskrado.records FOR EACH ROW EXECUTE FUNCTION daskrado.full_disk();
+"""
+READER = """
+DROP ROLE IF EXISTS daskrado_reader;
+CREATE ROLE daskrado_reader LOGIN;
+GRANT USAGE ON SCHEMA daskrado TO daskrado_reader;
+GRANT SELECT ON ALL TABLES IN SCHEMA daskrado TO daskrado_reader;
+"""
+
+
+@pytest.mark.slow
+def test_a_server_that_is_locked_full_or_read_only_is_one_line_and_debits_nothing(database):
+    import psycopg
+
+    ledger = Ledger.open(database)
+    ledger.set_limit("adult", AR, 1, 0)
+
+    def refused(address, said):
+        with pytest.raises(LedgerError, match=said) as caught:
+            Ledger.open(address, timeout=0.2).reserve("adult", AR, PureEvent("0.1"), theorem="t", run="r")
+        assert "\n" not in str(caught.value)
+        assert ledger.entries() == []
+
+    with psycopg.connect(database, autocommit=True) as owner:
+        with psycopg.connect(database) as other:
+            other.execute("LOCK TABLE daskrado.records IN EXCLUSIVE MODE")
+            refused(database, r"is locked by another process; waited 0\.2 s; try again when it is done")
+        owner.execute(READER)
+        reader = database.replace("postgres:@", "daskrado_reader:@")
+        refused(reader, r"cannot be used by this user: permission denied")
+        assert Ledger.open(reader).limit("adult", AR) == ledger.limit("adult", AR)  # reading is allowed
+        owner.execute("DROP OWNED BY daskrado_reader")
+        owner.execute("DROP ROLE daskrado_reader")
+        owner.execute(FULL)
+        refused(database, "could not be written: the server's disk is full")
+        owner.execute("DROP FUNCTION daskrado.full_disk CASCADE")
+    ledger.reserve("adult", AR, PureEvent("0.1"), theorem="t", run="r")
+    check_all(ledger)
+
+
 @pytest.mark.slow
 def test_a_server_s_password_is_never_shown(database, tmp_path):
     address = database.replace("postgres:@", "postgres:hunter2@")
@@ -190,7 +236,9 @@ def test_a_server_s_password_is_never_shown(database, tmp_path):
     shown = [repr(ledger), ledger.address, str(ledger.path), json.dumps(ledger.to_json()), repr(ledger.store)]
     with pytest.raises(LedgerError) as caught:
         Ledger.open(address.replace("/postgres?", "/nowhere?"))
-    assert "hunter2" not in " ".join([*shown, str(caught.value)])
+    done = CliRunner().invoke(cli, ["ledger", "verify", address])
+    assert done.exit_code == 0
+    assert "hunter2" not in " ".join([*shown, str(caught.value), done.output])
     assert Ledger.open(ledger.address, create=False).head() == ledger.head()  # what is shown can be typed again
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sqlite3
 from dataclasses import replace
 from fractions import Fraction
@@ -9,6 +10,7 @@ from fractions import Fraction
 import pytest
 from click.testing import CliRunner
 
+import daskrado
 from daskrado.cli.main import cli
 from daskrado.errors import BudgetError, LedgerError, UsageError
 from daskrado.ledger import checked
@@ -147,6 +149,44 @@ def test_a_ledger_moves_without_a_gap_and_the_old_one_is_closed(tmp_path, databa
     target.reserve("adult", AR, PureEvent("0.01"), theorem="t", run="r")
     with pytest.raises(LedgerError, match="was moved before, to another place"):
         copied(source, tmp_path / "third.db")
+
+
+def test_a_ledger_put_back_from_a_copy_lacks_what_published_runs_noted(tmp_path, clinic):
+    """The ledger itself and its exported history; each run since the copy is missing, earlier ones are not."""
+    path, domain = clinic(1000, 1)
+    ledger, copy, runs = tmp_path / "ledger.db", tmp_path / "copy.db", tmp_path / "runs"
+    how = {"dataset": "c", "epsilon": 0.1, "delta": 1e-6, "ledger": ledger, "first_limit": (1, 1e-5)}
+    daskrado.fit(path, domain, relation="add_remove", unit="one row", output=runs / "first", **how)
+    shutil.copy(ledger, copy)
+    daskrado.fit(path, domain, relation="add_remove", unit="one row", output=runs / "second", **how)
+    make_keys(tmp_path / "owner")
+
+    def verify(*words):
+        return CliRunner().invoke(cli, ["ledger", "verify", *map(str, words), "--runs", str(runs)])
+
+    done = verify(ledger)
+    assert done.exit_code == 0, done.output
+    assert f"{runs}: 2 private runs, all of them in this ledger" in done.output
+    shutil.copy(copy, ledger)
+    exporting = [
+        "ledger",
+        "export",
+        str(tmp_path / "h.json"),
+        "--key",
+        str(tmp_path / "owner"),
+        "--ledger",
+        str(ledger),
+    ]
+    assert CliRunner().invoke(cli, exporting).exit_code == 0
+    for words in ([ledger], [tmp_path / "h.json", "--trust", tmp_path / "owner.pub"]):
+        refused = verify(*words)
+        assert isinstance(refused.exception, LedgerError)
+        assert f"{runs / 'second'}: noted a ledger of" in str(refused.exception)
+        assert "a copy was put back" in str(refused.exception)
+    daskrado.fit(path, domain, relation="add_remove", unit="one row", output=runs / "third", **how)
+    assert isinstance(verify(ledger).exception, LedgerError)  # as many records again, and others
+    shutil.rmtree(runs / "second")
+    assert verify(ledger).exit_code == 0
 
 
 def test_a_ledger_is_copied_to_a_new_place_only(tmp_path):

@@ -55,6 +55,19 @@ def test_the_sentence_of_the_issue() -> None:
     )
 
 
+def test_what_is_left_is_named_where_it_is_of_another_budget() -> None:
+    """The largest share is of rows; runs on labels have nearly used up the budget of labels."""
+    rows, labels = filter_for(10, 0), filter_for(20, 0)
+    own = Price(Balance("clinic", ROW, "", rows, rows.cost(PureEvent(1)), 1), rows.cost(PureEvent(1)))
+    used = Balance("clinic", Whose(Relation.LABEL_FLIP), "", labels, labels.cost(PureEvent(18)), 9)
+    line = run_line("epsilon 1", [own, Price(used, labels.cost(PureEvent("1.9")))])
+    assert line == (
+        "this run: epsilon 1 = 10 % of the budget of clinic (10, 0) under add_remove; "
+        "10 % left under label_flip, 1 more run like this"
+    )
+    assert run_line("epsilon 1", [own]).endswith("(10, 0); 90 % left, 9 more runs like this")
+
+
 def test_a_refusal_says_what_would_fit_and_that_fits() -> None:
     rule = filter_for(10, 0)
     total, asked = rule.cost(PureEvent(9.7)), rule.cost(PureEvent(0.5))

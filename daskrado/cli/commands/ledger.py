@@ -15,6 +15,7 @@ from daskrado.cli.commands.signature import AsJson, LedgerPath, Lines, command
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from daskrado.ledger.history import Replay
     from daskrado.ledger.odometer import Odometer
 
 ledger = click.Group("ledger", help="Budgets: limits set by owners, what was spent, what is left.")
@@ -117,11 +118,15 @@ def verify(
     file: str,
     *,
     trust: Annotated[tuple[Path, ...], "The public key of who exported it; without one FILE is a ledger."] = (),
+    runs: Annotated[Path | None, "A folder of published runs: each must be in it, as its manifest noted."] = None,
 ) -> Lines:
     """Check an exported history, or a ledger itself: signature, chain, every total, every state.
 
+    With --runs a ledger that was put back from a copy shows: it lacks what runs noted since.
+
     Examples:
       daskrado ledger verify history.json --trust owner.key.pub
+      daskrado ledger verify ~/.daskrado/ledger.sqlite --runs runs
     """
     from daskrado.ledger.history import SCHEMA, check_all, verified
     from daskrado.parties.signing import load_public, read_signed
@@ -131,8 +136,24 @@ def verify(
         replay = verified(file, read_signed(Path(file).read_text(encoding="utf-8"), SCHEMA, keys, file))
     else:
         with open_ledger(file, create=False) as opened:
-            replay = check_all(opened)
-    return f"{file}: {replay.head.record:,} records follow from each other, every total adds up; head {replay.head}"
+            replay, file = check_all(opened), opened.address  # which shows no password
+    said = f"{file}: {replay.head.record:,} records follow from each other, every total adds up; head {replay.head}"
+    return said if runs is None else [said, _runs_held(replay, runs)]
+
+
+def _runs_held(replay: Replay, folder: Path) -> str:
+    from daskrado.errors import LedgerError
+    from daskrado.jobs.published import published_below
+    from daskrado.ledger.chain import Head
+
+    noted = [(one.folder, Head.read(head)) for one in published_below(folder)[0] for head in one.ledger_heads]
+    for run, head in noted:
+        if not replay.holds(head):
+            raise LedgerError(
+                f"{run}: noted a ledger of {head.record:,} records when it was published, and {replay.address} does "
+                "not hold them: a copy was put back, or another ledger paid; restore the latest one"
+            )
+    return f"{folder}: {len({run for run, _ in noted})} private runs, all of them in this ledger"
 
 
 @command(ledger)
