@@ -186,7 +186,7 @@ def test_a_server_that_is_gone_in_mid_run_is_one_line_and_nothing_is_drawn_twice
         again.cleanup()
 
 
-FULL = """
+FULL_SERVER = """
 CREATE FUNCTION daskrado.full_disk() RETURNS trigger LANGUAGE plpgsql AS
 $$ BEGIN RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full'; END $$;
 CREATE TRIGGER full_disk BEFORE INSERT ON daskrado.records FOR EACH ROW EXECUTE FUNCTION daskrado.full_disk();
@@ -222,7 +222,7 @@ def test_a_server_that_is_locked_full_or_read_only_is_one_line_and_debits_nothin
         assert Ledger.open(reader).limit("adult", AR) == ledger.limit("adult", AR)  # reading is allowed
         owner.execute("DROP OWNED BY daskrado_reader")
         owner.execute("DROP ROLE daskrado_reader")
-        owner.execute(FULL)
+        owner.execute(FULL_SERVER)
         refused(database, "could not be written: the server's disk is full")
         owner.execute("DROP FUNCTION daskrado.full_disk CASCADE")
     ledger.reserve("adult", AR, PureEvent("0.1"), theorem="t", run="r")
