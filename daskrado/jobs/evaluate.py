@@ -77,6 +77,11 @@ class EvaluateJob(EvaluationKeys, PrivateJob):
             if model.domain.feature_names != self.domain.feature_names or model.domain.label != self.domain.label:
                 key = "against" if number else "model"
                 raise UsageError(f"{key}: {name} was learned for another domain than the pipeline's")
+            if not model.domain.encodes_like((*found.values(), model)[0].domain):
+                raise UsageError(
+                    f"against: {name} scales numbers in another way than the model, so one pass cannot count for "
+                    "both: evaluate it by itself, or learn both with learner.centre: false"
+                )
             if name in found and number > 1:
                 raise UsageError(f"against: {name} is listed twice")
             found[name if number else "model"] = model
@@ -88,7 +93,7 @@ class EvaluateJob(EvaluationKeys, PrivateJob):
         private = self.asked if self.private else None
         assumed = self.assumptions if self.private else ()
         keys = EvaluationKeys(**{name: getattr(self, name) for name in EvaluationKeys.model_fields})
-        return measurement(self.domain, keys, private, assumed, len(self.models))
+        return measurement(self.models["model"].domain, keys, private, assumed, len(self.models))
 
     def charges(self) -> tuple[Charge, ...]:
         return held.of_parts(self, self.measurement.charges())
@@ -117,7 +122,7 @@ class EvaluateJob(EvaluationKeys, PrivateJob):
     def work(self, run: Run) -> Outcome:
         """Place score bins, count in them, compute everything from the counts."""
         models = self.models
-        gather = partial(run.collect, part=held.part_of(self, HELD_OUT))
+        gather = partial(run.collect, part=held.part_of(self, HELD_OUT), domain=models["model"].domain)
         found, released = self.measurement.measure(run, list(models.values()), gather)
         model, about = models["model"], f"counts of {self.dataset}"
         measured = self.measurement.measured(list(models), found, self._where(), about, model)

@@ -151,7 +151,8 @@ def measured(job: LearnJob, run: Run, model: LinearModel, outcome: Outcome) -> O
     plan = planned(job)
     if plan is None:
         return outcome
-    gather = partial(run.collect, part=part_of(job, HELD_OUT))
+    plan = replace(plan, domain=model.domain)  # as the model scales numbers
+    gather = partial(run.collect, part=part_of(job, HELD_OUT), domain=model.domain)
     (found,), released = plan.measure(run, [model], gather)
     where = ON_TRAINING_ROWS if job.holdout is None else ""
     rows = "the training rows" if job.holdout is None else f"{100 * job.holdout:g} % of the ids, held out"

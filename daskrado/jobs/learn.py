@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from functools import cached_property, partial
 from typing import Annotated, Any, ClassVar, cast
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from daskrado.errors import UsageError, about_the_key
+from daskrado.errors import about_the_key
 from daskrado.jobs import class_weight as weighting
 from daskrado.jobs import holdout as held
 from daskrado.jobs import row_count
 from daskrado.jobs.base import Address, Charge, Line, Outcome, PrivateJob, Run, calibrated
-from daskrado.jobs.learn_outcome import learn_outcome
+from daskrado.jobs.learn_outcome import excess_at_sizes, learn_outcome, loose_norm
 from daskrado.jobs.measure import ROLE as EVALUATION
 from daskrado.lake.holdout import TRAINING, check_column
 from daskrado.lake.scan import Lake, open_lake
@@ -45,7 +44,6 @@ def _width(info: ValidationInfo) -> dict[str, Any]:
 AnyLearner = Annotated[Learner, one_of("daskrado.learners")]
 AnyStatistic = Annotated[Statistic, one_of("daskrado.statistics", given=_width)]
 ROLE = "release"
-SECRET_SIZES = (10_000, 100_000, 1_000_000)  # for which a plan forecasts where the number of rows is secret
 TUNING_KEY = SignatureKey.from_seed(0)  # deals rows out to the parts of a tuning grid: public, and not by content
 
 
@@ -215,7 +213,8 @@ class LearnJob(PrivateJob):
         protect, budget = private.protect, private.budget
         asked = (protect.relation, budget.epsilon, budget.delta, protect.rows_per_unit)
         units = protect.how == "spread", protect.column is not None
-        return PublicFacts(rows, width, bound, *asked, self.lattice.bits, *units, self.class_weight is not None)
+        counted = self.class_weight is not None, cast(IterativeLearner, self.learner).numbers(self.domain)
+        return PublicFacts(rows, width, bound, *asked, self.lattice.bits, *units, *counted)
 
     def calibrated(self) -> OneShot | None:
         """The mechanism of a one-shot release, calibrated anew: each is used once."""
@@ -250,6 +249,7 @@ class LearnJob(PrivateJob):
         statistic = self.chosen_statistic
         if statistic is not None:
             yield "statistic", f"{statistic.name}, {statistic.size:,} integers on a 2^-{self.lattice.bits} grid"
+        yield from loose_norm(self.domain)
         yield "learner", self.learner.name
         yield from self.forecast()
         if (measured := held.planned(self)) is not None:
@@ -278,15 +278,7 @@ class LearnJob(PrivateJob):
             yield "forecast", f"about {excess:.2g} more loss per row than without noise (a public rule)"
             if self.counts_rows:
                 whom = "units" if self.asked.protect.column is not None else "rows"
-                yield "", f"were there other numbers of {whom}: {', '.join(map(self._excess_at, SECRET_SIZES))}"
-
-    def _excess_at(self, rows: int) -> str:
-        """The forecast for a number of rows that may be the secret one."""
-        try:
-            found = self.trainer.excess(replace(self.facts, rows=rows))
-        except UsageError:
-            return f"too much noise at {rows:,}"
-        return f"{found:.2g} at {rows:,}"
+                yield "", f"were there other numbers of {whom}: {excess_at_sizes(self)}"
 
     def noise_rows(self, std: Mapping[str, float]) -> Iterator[tuple[str, int, float, str]]:
         """For each block: name, entries, the noise on each, and how many rows of full norm would move it as far."""
@@ -371,7 +363,9 @@ class LearnJob(PrivateJob):
                 learned = cast(ReleaseLearner, self.learner).fit_columns(learned, self.domain)
         learned = learned.in_units(self.domain)
         details, bars = learned.details | weighting.as_details(weights), None if weights else learned.bars
-        model = LinearModel(self.domain, learned.weights, statement, self.learner.name, details, bars)
+        model = LinearModel(
+            learned.domain or self.domain, learned.weights, statement, self.learner.name, details, bars
+        )
         return held.measured(self, run, model, learn_outcome(self, model, released))
 
     def _released(self, run: Run, how: Mapping[str, Any]) -> Release:

@@ -206,7 +206,7 @@ class NumberColumn(Frozen):
             raise UsageError("reports: the domain's kernel mixes every column into every feature; drop the kernel")
         mechanism = LocalNumber(column.lower, column.upper, self.epsilon, self.delta)
         place = domain.feature_names.index(name)
-        return ReportedNumber(name, ("mean",), mechanism, place, column.transform == "log1p")
+        return ReportedNumber(name, ("mean",), mechanism, place, column)
 
 
 class ColumnReports(Reports):

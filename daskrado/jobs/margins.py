@@ -156,6 +156,11 @@ class MarginsJob(PrivateJob):
             model = LinearModel.load(path)
             if model.domain.feature_names != self.domain.feature_names:
                 raise UsageError(f"models: {path} was learned for another domain than the pipeline's")
+            if not model.domain.encodes_like(self.domain):
+                raise UsageError(
+                    f"models: {path} scales numbers, or clips rows, in another way than the pipeline's domain: learn "
+                    "it with learner.centre: false, or give the model's own domain"
+                )
             found[name] = model.weights
         return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import secrets
 import tempfile
 from collections.abc import Iterator
@@ -141,6 +142,14 @@ class Passes:
         self.done += 1
         vector = finished(statistic, total.vector) if weighted else total.vector
         return Summary(statistic, self.lattice, vector, total.rows)
+
+    def under(self, domain: Domain, lattice: Lattice, *, keep: bool = True) -> Passes:
+        """Passes over the same rows under another Domain of the same features; ``keep``: also for later passes."""
+        found = copy.copy(self)
+        found.domain, found.lattice = domain, lattice
+        form = f"{domain.digest()} {lattice.norm_bound!r} {lattice.bits}"
+        found._job = replace(self._job, domain=domain, lattice=lattice, form=form, keep=keep)
+        return found
 
     def over_another(self, source: Any) -> contextlib.AbstractContextManager[Passes]:
         """Passes over another, public lake of the same Domain, on the same workers."""

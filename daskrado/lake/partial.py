@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,6 +60,10 @@ class Job:
     part: Part | None = None  # of the lake's ids: rows of others count as nothing
     compiled: bool = False  # the lake is large enough to repay compiling the inner loops
     strict: bool = False  # refuse unusable values: only where nobody is protected; else their rows count as nothing
+    form: str = (
+        ""  # names the encoding, where passes over one lake go by several: rows of one are not those of another
+    )
+    keep: bool = True  # whether encoded rows are kept for the next pass
     version: str = __version__  # of the driver: a worker that runs another one refuses the task
 
     def partial(self, rows: Rows) -> NDArray[Any]:
@@ -105,7 +109,8 @@ def partition_partial(job: Job, partition: Any, keys: Keys, content: Any, first:
         compile_loops()
     use, groups = job.statistic.label_use, job.statistic.grouped_by
     held = "" if job.part is None else f"{job.part.partition} {job.part.name}"
-    form = f"{partition.identity} {use} {groups and groups.column} {held}"  # rows in another form are other rows
+    # Rows in another form are other rows.
+    form = f"{partition.identity} {use} {groups and groups.column} {held} {job.form}"
     kept = store.get(form)
     if kept is not None:
         vector = job.statistic.zero()
@@ -118,7 +123,7 @@ def partition_partial(job: Job, partition: Any, keys: Keys, content: Any, first:
     vector, rows = job.statistic.zero(), 0
     weighted = keys.units is not None or job.class_weights is not None
     size = partition.rows * row_bytes(job.domain, seeded=job.seeded, grouped=groups is not None, weighted=weighted)
-    keep = store.keep if store.room(size) else store.write if store.disk(size) and job.domain.kernel is None else None
+    keep = _keeper(job, size, store)
     copies: list[Rows] = []
     try:
         weights = None if keys.units is None else keys.units.of_partition(partition, content, first)
@@ -156,6 +161,13 @@ def partition_partial(job: Job, partition: Any, keys: Keys, content: Any, first:
     if keep is not None:
         keep(form, copies)
     return Partial(vector, rows)
+
+
+def _keeper(job: Job, size: int, store: RowStore) -> Callable[[str, list[Rows]], None] | None:
+    """What keeps a partition's rows, of so many bytes, for the next pass: memory, a scratch file, or nothing."""
+    if not job.keep:
+        return None
+    return store.keep if store.room(size) else store.write if store.disk(size) and job.domain.kernel is None else None
 
 
 def _at_once(job: Job, encoded: EncodedTable, name: str, material: bytes) -> NDArray[Any] | None:

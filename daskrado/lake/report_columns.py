@@ -14,6 +14,7 @@ from daskrado.lake.report_rows import SourceRows
 from daskrado.privacy.local import Estimate, Response
 from daskrado.privacy.local_numbers import LocalNumber
 from daskrado.statistics.universe import Axis
+from daskrado.table.domain import NumericColumn
 
 
 @dataclass(frozen=True)
@@ -94,19 +95,17 @@ class ReportedCategory(ReportedColumn):
 
 @dataclass(frozen=True)
 class ReportedNumber(ReportedColumn):
-    """A number, in steps above its lower bound. ``place`` is where encoded rows hold it, scaled to [-1, 1]."""
+    """A number, in steps above its lower bound. ``place`` is where encoded rows hold it, as ``column`` scales it."""
 
     mechanism: LocalNumber
     place: int
-    log1p: bool
+    column: NumericColumn
 
     def randomised(self, rows: SourceRows) -> dict[str, Any]:
         """The clipped number, in its own unit, plus noise."""
-        low, high = self.mechanism.lower, self.mechanism.upper
-        if self.log1p:
-            low, high = float(np.log1p(low)), float(np.log1p(high))
-        number = low + (rows.x[:, self.place] + 1) / 2 * (high - low)
-        return {self.name: self.mechanism.randomise(np.expm1(number) if self.log1p else number)}
+        centre, reach = self.column.scale
+        number = centre + rows.x[:, self.place] * reach
+        return {self.name: self.mechanism.randomise(np.expm1(number) if self.column.transform == "log1p" else number)}
 
     def sums(self, table: pa.Table) -> list[int]:
         """The sum of steps."""

@@ -19,12 +19,16 @@ from daskrado.table.label import Target
 
 @dataclass(frozen=True)
 class Learned:
-    """Weights, public facts on how they came about, the noise on them where it is additive, and their error bars."""
+    """Weights, public facts on how they came about, the noise on them where it is additive, and their error bars.
+
+    ``domain`` is what the weights are for where that is not the Domain of the lake: a learner may scale numbers anew.
+    """
 
     weights: NDArray[np.float64]
     details: dict[str, Any]
     noise_std: dict[str, float] = field(default_factory=dict)
     bars: ErrorBars | None = None
+    domain: Domain | None = None
 
     def in_units(self, domain: Domain) -> Learned:
         """Of a number, which is learned on [-1, 1]: weights in the label's own units."""

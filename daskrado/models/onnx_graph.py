@@ -136,15 +136,15 @@ class _Graph:
         return self.where(odd, self.constant(float(column.fill)), value), odd
 
     def _scaled(self, value: str, column: NumericColumn) -> str:
-        lower, upper = column.lower, column.upper
-        low, high = self.constant(lower), self.constant(upper)
-        value = self.where(self.node("Less", value, low), low, value)
-        value = self.where(self.node("Greater", value, high), high, value)
         if column.transform == "log1p":
-            lower, upper = math.log1p(lower), math.log1p(upper)
+            low = self.constant(column.lower)
+            value = self.where(self.node("Less", value, low), low, value)
             value = self.node("Log", self.node("Add", value, self.constant(1.0)))
-        scaled = self.node("Mul", self.node("Sub", value, self.constant(lower)), self.constant(2.0 / (upper - lower)))
-        return self.node("Sub", scaled, self.constant(1.0))
+        centre, reach = column.scale
+        value = self.node("Mul", self.node("Sub", value, self.constant(centre)), self.constant(1.0 / reach))
+        for name, end in ("Less", -1.0), ("Greater", 1.0):
+            value = self.where(self.node(name, value, self.constant(end)), self.constant(end), value)
+        return value
 
     def _binned(self, value: str, column: NumericColumn, weights: NDArray[np.float64]) -> str:
         assert column.bins is not None

@@ -172,17 +172,20 @@ def _scaled(name: str, column: Column) -> str:
     if isinstance(column, BooleanColumn):
         return f"CASE WHEN {value} THEN 1.0 WHEN NOT {value} THEN -1.0 END"
     assert isinstance(column, NumericColumn)
-    lower, upper, shown = column.lower, column.upper, value
-    if column.transform == "log1p":
-        lower, upper = math.log1p(lower), math.log1p(upper)
+    (centre, reach), shown, log = column.scale, value, column.transform == "log1p"
+    low, high = centre - reach, centre + reach
+    if log:
+        low = max(low, math.log1p(column.lower))
         # LN(1 + x) loses what a small x holds, and the other form of log1p what a large one does.
         if column.upper > 1:
             shown = f"LN({_number(1)} + {value})"
         else:
             shown = f"2.0 * ATANH({value} / ({_number(2)} + {value}))"
-    cases = f"WHEN {value} <= {_number(column.lower)} THEN -1.0 WHEN {value} >= {_number(column.upper)} THEN 1.0"
-    scaled = f"2.0 * ({shown} - {_number(lower)}) / {_number(upper - lower)} - 1.0"
-    return _finite(value, f"CASE {cases} ELSE {scaled} END")
+    ends = [
+        (sign, math.expm1(end) if log else end, (end - centre) / reach) for sign, end in (("<=", low), (">=", high))
+    ]
+    cases = " ".join(f"WHEN {value} {sign} {_number(end)} THEN {_number(known)}" for sign, end, known in ends)
+    return _finite(value, f"CASE {cases} ELSE ({shown} - {_number(centre)}) / {_number(reach)} END")
 
 
 def _sum(terms: Sequence[str]) -> str:

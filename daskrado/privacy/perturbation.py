@@ -35,6 +35,7 @@ class PublicFacts:
     spread: bool = False
     by_unit: bool = False
     weighted: bool = False  # rows count for at most 1, and sums of them are rounded once more
+    numbers: int = 0  # plain numbers that a learner may centre and scale
 
 
 def reach(loss: Loss, facts: PublicFacts) -> float:

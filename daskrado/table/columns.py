@@ -33,6 +33,13 @@ def one_hot(domain: Domain) -> list[slice]:
     ]
 
 
+def plain_numbers(domain: Domain) -> tuple[int, ...]:
+    """The places of numbers that are not cut into bins; none under a kernel."""
+    return tuple(
+        where.start for column, where in places(domain) if isinstance(column, NumericColumn) and column.bins is None
+    )
+
+
 def booleans(domain: Domain) -> list[int]:
     """The places of features that are +1 or -1."""
     return [where.start for column, where in places(domain) if isinstance(column, BooleanColumn)]

@@ -51,13 +51,20 @@ class _Column(Grown):
 
 
 class NumericColumn(_Column):
-    """A number between public bounds, scaled to [-1, 1], or cut into one-hot bins at public edges."""
+    """A number between public bounds, scaled to [-1, 1], or cut into one-hot bins at public edges.
+
+    ``zero`` and ``one`` are the values that become 0 and 1, by default the middle and the farther bound from it;
+    what would lie beyond [-1, 1] is clipped to it. So ``transform: log1p`` with ``zero: 0`` keeps 0 at 0.
+    """
 
     kind: Literal["numeric"]
     lower: float
     upper: float
     transform: Literal["none", "log1p"] = "none"
     bins: tuple[float, ...] | None = None
+    zero: float | None = Field(default=None, description="the value that becomes 0; left out, the middle")
+    one: float | None = Field(default=None, description="the value that becomes 1; left out, the farther bound")
+    later: ClassVar[frozenset[str]] = frozenset({"zero", "one"})
 
     @model_validator(mode="after")
     def _check(self) -> NumericColumn:
@@ -80,7 +87,32 @@ class NumericColumn(_Column):
                 )
         if self.fill is not None and (isinstance(self.fill, bool | str)):
             raise ValueError(f"fill must be a number, got {self.fill!r}")
+        self._check_scale()
         return self
+
+    def _check_scale(self) -> None:
+        if self.bins is not None and (self.zero is not None or self.one is not None):
+            raise ValueError("zero and one scale a plain number, and bins have no scale: drop them, or bins")
+        if self.zero is not None and not self.lower <= self.zero <= self.upper:
+            raise ValueError(f"zero {self.zero:g} must lie between lower {self.lower:g} and upper {self.upper:g}")
+        least = self.lower if self.zero is None else self.zero
+        if self.one is not None and not (least < self.one <= _LARGEST and self.scale[1] > abs(self.scale[0]) * 1e-9):
+            raise ValueError(f"one {self.one:g} must be above the value that becomes 0, by more than rounding")
+
+    @property
+    def scale(self) -> tuple[float, float]:
+        """Centre and reach: a value t, transformed if the column says so, becomes (t - centre) / reach."""
+        low, high = self.transformed(self.lower), self.transformed(self.upper)
+        centre = low + (high - low) / 2 if self.zero is None else self.transformed(self.zero)
+        return centre, (max(high - centre, centre - low) if self.one is None else self.transformed(self.one) - centre)
+
+    def transformed(self, value: float) -> float:
+        """A value on the scale on which it is centred."""
+        return math.log1p(value) if self.transform == "log1p" else value
+
+    def restored(self, value: float) -> float:
+        """The value that :meth:`transformed` gives this one."""
+        return math.expm1(value) if self.transform == "log1p" else value
 
     @property
     def size(self) -> int:
@@ -333,6 +365,11 @@ class Domain(Grown):
             return self.largest_norm
         numbers = sum(isinstance(column, NumericColumn) and column.bins is None for column in self.columns.values())
         return round(math.sqrt(self.intercept**2 + len(self.columns) - 2 / 3 * numbers), 6)
+
+    def encodes_like(self, other: Domain) -> bool:
+        """Whether rows become the same features under both, so that weights for one are weights for the other."""
+        same = ("columns", "norm_bound", "intercept", "kernel")
+        return all(getattr(self, key) == getattr(other, key) for key in same)
 
     def digest(self) -> str:
         """A hash that two parties compare to know they mean the same Domain, with features in the same order."""

@@ -153,7 +153,10 @@ class EncodedTable:
 
 
 def scaling(column: NumericColumn) -> tuple[float, float]:
-    """Factor and offset that map [lower, upper], transformed if the column says so, onto [-1, 1]."""
+    """Factor and offset that map [lower, upper], transformed if the column says so, onto [-1, 1]; or zero and one."""
+    if column.zero is not None or column.one is not None:
+        centre, reach = column.scale
+        return 1.0 / reach, centre / reach
     lower, upper = column.lower, column.upper
     if column.transform == "log1p":
         lower, upper = float(np.log1p(lower)), float(np.log1p(upper))

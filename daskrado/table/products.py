@@ -35,6 +35,14 @@ def take(x: Features, index: Any) -> Features:
     return x.take(index) if isinstance(x, Compact) else np.asfortranarray(x[index])
 
 
+def feature(x: Features, place: int) -> NDArray[Any]:
+    """One feature of each row, in steps of the grid."""
+    for kind, first, values in x.columns() if isinstance(x, Compact) else ():
+        if first == place and kind == NUMBER:
+            return values
+    return dense(x)[:, place]
+
+
 def dots(x: Features, weights: Dense) -> Dense:
     """Each row times ``weights``, added in the order of the features; exact where all sums are below 2**53."""
     out = np.zeros(len(x))

@@ -25,6 +25,8 @@ from daskrado.statistics.even_risk import EvenRisk
 from daskrado.statistics.features import FeatureDigest, FeatureFacts
 from daskrado.statistics.label_means import BagCounts, LabelMeans
 from daskrado.statistics.margins import whole_votes
+from daskrado.statistics.number_cells import NumberCells
+from daskrado.statistics.number_moments import NumberMoments
 from daskrado.statistics.protected_rados import NoisyColumnRados, NoisyEdgeRados, RandomisedRados
 from daskrado.statistics.rados import BalancedRados
 from daskrado.statistics.risk import Mistakes, RiskSum
@@ -34,6 +36,7 @@ from daskrado.statistics.slopes import SlopeSum
 from daskrado.statistics.subset_rados import FeatureRados, FixedSupportRados
 from daskrado.statistics.universe import Universe
 from daskrado.table.cells import CellColumn
+from daskrado.table.columns import plain_numbers
 from daskrado.table.compact_encoding import CompactTable
 from daskrado.table.domain import Domain
 from daskrado.table.encoding import encode_table
@@ -105,6 +108,8 @@ EXAMPLES: list[Additive] = [
     MarginHistogram(WIDTH, (whole_votes(WEIGHTS, [1.0] * WIDTH, 2.1),), 20, bins=50),
     Histogram(WIDTH, UNIVERSE),
     ColumnCells(WIDTH, (CELLS,)),
+    NumberMoments(WIDTH),
+    NumberCells(WIDTH, plain_numbers(DOMAIN), 32, LATTICE.step),
     ColumnCells(WIDTH, (CELLS,), whole=False),
     FeatureFacts(WIDTH, GROUPS, squares=True),
     FeatureFacts(WIDTH),

@@ -28,6 +28,7 @@ from daskrado.statistics import (
     UniformRados,
 )
 from daskrado.statistics.base import Place
+from daskrado.statistics.number_cells import NumberCells
 from daskrado.statistics.score_cells import Score, ScoreCells
 from daskrado.statistics.second_moments import SecondMoments
 from daskrado.statistics.universe import Universe
@@ -68,6 +69,7 @@ STATISTICS: list[Statistic] = [
     UniformRados(WIDTH, 8),
     BalancedRados(WIDTH, 8),
 ]
+NUMBERS = tuple(DOMAIN.feature_names.index(name) for name in ("time", "dose"))
 FLAG = DOMAIN.feature_names.index("flag")
 BY_POSITION: list[Statistic] = [FixedSupportRados(WIDTH, 8, 2)]  # no sensitivity where positions shift
 FLIPPED: list[Statistic] = [NoisyColumnRados(WIDTH, 8, (FLAG,), 1 / DOMAIN.norm_bound)]
@@ -79,7 +81,8 @@ WHOLE: list[Statistic] = [
     ScoreCells(WIDTH, tuple(SCORED), LATTICE.bits, GROUPED),
     ScoreCells(WIDTH, (SCORED[0],), LATTICE.bits, labels=False),
 ]
-CASES = [(statistic, relation) for statistic in STATISTICS for relation in Relation]
+COUNTED = [NumberCells(WIDTH, NUMBERS, 8, LATTICE.step)]
+CASES = [(statistic, relation) for statistic in (*STATISTICS, *COUNTED) for relation in Relation]
 CASES += [(statistic, relation) for statistic in BY_POSITION for relation in Relation if relation.rows_public]
 CASES += [(statistic, relation) for statistic in WHOLE for relation in (Relation.ADD_REMOVE, Relation.REPLACE_ONE)]
 CASES += [(statistic, Relation.FEATURE_FLIP) for statistic in FLIPPED]

@@ -33,6 +33,7 @@ from daskrado.statistics import (
 )
 from daskrado.statistics.boosting import MistakeCounts
 from daskrado.statistics.column_cells import ColumnCells
+from daskrado.statistics.number_cells import NumberCells
 from daskrado.statistics.number_moments import NumberMoments
 from daskrado.statistics.score_cells import Score, ScoreCells
 from daskrado.statistics.second_moments import SecondMoments
@@ -69,6 +70,8 @@ EXAMPLES: list[Statistic] = [
     SlopeSum.at(np.zeros(WIDTH), Huber(0.5), LATTICE),
     SlopeSum.at(np.array([0.4, -1.0, 0.2, 0.0]), ResidualHuber(0.05), LATTICE),
     ColumnCells(WIDTH, (CELLS,)),
+    NumberCells(WIDTH, (0, 3), 5, LATTICE.step),
+    NumberCells(WIDTH, (0,), 32, LATTICE.step),
     ColumnCells(WIDTH, (CELLS, replace(CELLS, name="b", places=(1, 0, 0))), whole=False),
     Histogram(WIDTH, UNIVERSE),
     Histogram(WIDTH, Universe(UNIVERSE.axes[:2])),

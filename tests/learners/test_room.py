@@ -65,7 +65,9 @@ def test_noise_of_gradients_has_room_on_a_coarse_lattice() -> None:
     PrivateGradient().guarantee(coarse)
     noise = PrivateGradient().schedule(coarse).noise
     assert noise * 2**20 < MAX_SCALE < noise * 2**40
-    assert planned({"kind": "gradient"}, epsilon=0.001, lattice_bits=4).facts == replace(coarse, width=DOMAIN.width)
+    assert planned({"kind": "gradient"}, epsilon=0.001, lattice_bits=4).facts == replace(
+        coarse, width=DOMAIN.width, numbers=1
+    )
 
 
 def test_a_plan_refuses_the_fine_lattice_that_a_run_would(own_ledger: Any) -> None:

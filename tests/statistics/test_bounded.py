@@ -29,6 +29,7 @@ from daskrado.statistics.bounded import WEIGHT_BITS, Bounded, finished, in_fligh
 from daskrado.statistics.column_cells import ColumnCells
 from daskrado.statistics.label_means import BagCounts, LabelMeans
 from daskrado.statistics.margins import MarginHistogram
+from daskrado.statistics.number_cells import NumberCells
 from daskrado.statistics.number_moments import NumberMoments
 from daskrado.statistics.risk import Mistakes
 from daskrado.statistics.score_cells import Score, ScoreCells
@@ -58,6 +59,7 @@ STATISTICS: list[Statistic] = [
     LabelMeans.loosest(WIDTH, LATTICE.bits),
     BagCounts(WIDTH, Groups("ward", ("a", "b"), optional=True)),
     NoisyColumnRados(WIDTH, 6, (2, 3), 1.0),
+    NumberCells(WIDTH, (0, 2), 6, LATTICE.step),
     ColumnCells(WIDTH, (CellColumn("a", ("declared", "other", "null"), (0, 0, 1), (True, False, False), 0),)),
 ]
 ROWS_CHANGE = (Relation.ADD_REMOVE, Relation.REPLACE_ONE)

@@ -23,6 +23,7 @@ class Auto(IterativeLearner):
     number: bool = False  # the label is one; no file says so, the Domain does
 
     name: ClassVar[str] = "auto"
+    centres: ClassVar[bool] = True
     hidden: ClassVar[frozenset[str]] = frozenset({"number"})
 
     def for_target(self, target: Target) -> IterativeLearner:

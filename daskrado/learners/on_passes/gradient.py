@@ -14,6 +14,7 @@ from pydantic import Field
 
 from daskrado.errors import UsageError
 from daskrado.lake.steps import begin_step
+from daskrado.learners.on_passes.centring import ROUNDS, Centring, centred, counted
 from daskrado.learners.on_passes.descent_errors import Trace, descent_bars, published_weights
 from daskrado.learners.on_passes.iterative import (
     GOOD_NORM,
@@ -47,14 +48,18 @@ class PrivateGradient(LossLearner):
     inverse of the loss's curvature times S / n, plus a precision for each weight (``preconditioner``): so a step is
     Newton's where rows say much, and as long as noise allows where they say little. With ``smooth`` neighbouring bins
     of a column learn from each other, and a bin by itself where its summed gradients stand out from their noise,
-    whose deviation is known. Without ``loss`` it goes from Huber's to the logistic loss as noise falls: at equal
+    whose deviation is known. With ``centre``, plain numbers are centred and scaled first, where that can pay
+    (``centring``). Without ``loss`` it goes from Huber's to the logistic loss as noise falls: at equal
     noise Huber's gradient is twice as long where most rows are still near the boundary, and the logistic one gives
     probabilities. ``length`` is how many times larger than by the public rule weights are taken to be.
 
     Sensitivity
-        One row moves the moments by at most 1 or sqrt(2) (:class:`daskrado.statistics.second_moments.SecondMoments`)
-        and a sum of gradients by at most 1 or 2 (:class:`daskrado.statistics.slopes.SlopeSum`), whatever the earlier,
-        public iterates are. Discrete Gaussians compose to one Gaussian of mu, as :func:`schedule.noises` says.
+        One row moves the counts of a round of centring by at most sqrt(c) or sqrt(2 c) for c numbers
+        (:class:`daskrado.statistics.number_cells.NumberCells`), the moments by at most 1 or sqrt(2)
+        (:class:`daskrado.statistics.second_moments.SecondMoments`) and a sum of gradients by at most 1 or 2
+        (:class:`daskrado.statistics.slopes.SlopeSum`), whatever the earlier, public iterates are. Discrete Gaussians
+        compose to one Gaussian of mu: centring has a share of mu^2, and the rest is spent as :func:`schedule.noises`
+        says.
         Preconditioning, averaging, momentum and smoothing are post-processing.
 
     Reference
@@ -66,9 +71,11 @@ class PrivateGradient(LossLearner):
     steps: Annotated[int, Field(ge=1, le=10_000)] = STEPS
     length: Annotated[float, Field(ge=1e-6, le=1e6)] = 1.0
     smooth: bool = True
+    centre: bool = True
 
     name: ClassVar[str] = "gradient"
     tunable: ClassVar[bool] = True
+    centres: ClassVar[bool] = True
     loss_name: ClassVar[str] = "huber"
 
     @classmethod
@@ -101,12 +108,22 @@ class PrivateGradient(LossLearner):
             drawn = rounding_gap(facts.width * self.steps, on_slopes / unit)
             moments = _moments(facts)
             least = on_moments / moments_unit / (math.sqrt(2.0) if moments.pairs else 1.0)
+            places = self.centring(facts, mu)
+            drawn += rounding_gap(ROUNDS * counted(facts).size, places.steps) if places and places.noise else 0.0
             return drawn + (rounding_gap(moments.size, least) if on_moments else 0.0)
 
         return calibrate(facts.epsilon, facts.delta, gap)
 
+    def centring(self, facts: PublicFacts, mu: float) -> Centring | None:
+        """What finding the places of numbers costs, or None where they stay as they are."""
+        if not self.centre or not facts.numbers:
+            return None
+        return Centring.planned(facts, mu, _reach(facts, counted(facts)))
+
     def _noises(self, facts: PublicFacts, mu: float) -> tuple[float, float]:
         lattice = _lattice(facts)
+        if (places := self.centring(facts, mu)) is not None:
+            mu *= math.sqrt(1 - places.share)
         slopes = SlopeSum.at(np.zeros(facts.width), self.loss or Huber(), lattice, _slope_bits(facts))
         return noises(facts, mu, self.steps, _reach(facts, _moments(facts)), _reach(facts, slopes))
 
@@ -130,6 +147,8 @@ class PrivateGradient(LossLearner):
                 "of how many features a row has"
             ),
         )
+        if self.centre and facts.numbers:
+            yield "numbers", _centred_in_words(facts, self.centring(facts, self.calibration(facts).mu))
         if self.smooth:
             yield "bins", f"if any, go with their neighbours, and alone beyond {OWN_DEVIATIONS:g} deviations of noise"
         what = "squares and products" if plan.pairs else f"squares (more than {MOST_FEATURES:,} features)"
@@ -149,7 +168,10 @@ class PrivateGradient(LossLearner):
     def learn(self, session: Session, facts: PublicFacts) -> Learned:
         """Descend; the grant is spent before the first draw."""
         facts = replace(facts, lattice_bits=session.passes.lattice.bits)
-        plan, domain = self.schedule(facts), session.passes.domain
+        plan, places = self.schedule(facts), self.centring(facts, self.calibration(facts).mu)
+        if places is not None:
+            session, facts = centred(session, facts, places)
+        domain = session.passes.domain
         moments = self._second_moments(session, facts, plan)
         metric = Preconditioner(domain, plan, moments, neighbours=self.smooth)
         alone = np.zeros(facts.width)
@@ -172,7 +194,11 @@ class PrivateGradient(LossLearner):
                 session.progress(step, plan.count)
         trace = Trace.of(plan, facts, moments, point, late, averaged, gathered)
         told = published_weights(domain, trace, total)
-        return Learned(told / facts.norm_bound, self._details(plan), bars=descent_bars(domain, trace))
+        details = self._details(plan)
+        if places is not None:
+            details |= {"centred_numbers": facts.numbers, "share_of_centring": places.share}
+            details["noise_std_of_counts"] = places.noise
+        return Learned(told / facts.norm_bound, details, bars=descent_bars(domain, trace), domain=domain)
 
     def _second_moments(self, session: Session, facts: PublicFacts, plan: Schedule) -> NDArray[np.float64]:
         """Of rows in the unit ball, released."""
@@ -217,6 +243,13 @@ class PrivateGradient(LossLearner):
         if isinstance(plan.loss, Huber | SmoothHinge | HuberLogistic | ResidualHuber):
             details["h"] = plan.loss.h
         return details | ({"huber_share": plan.loss.share} if isinstance(plan.loss, HuberLogistic) else {})
+
+
+def _centred_in_words(facts: PublicFacts, places: Centring | None) -> str:
+    if places is None:
+        return f"{facts.numbers} stay as the domain scales them: too few rows to find their places in this budget"
+    noise = f"standard deviation {places.noise:.4g} rows on counts" if places.noise else "no noise is needed"
+    return f"{facts.numbers} centred and scaled first by {100 * places.share:.2g} % of the budget ({noise})"
 
 
 def _named(plan: Schedule) -> str:

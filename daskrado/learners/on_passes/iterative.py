@@ -24,6 +24,8 @@ from daskrado.privacy.relations import Relation
 from daskrado.registry import one_of
 from daskrado.statistics.second_moments import SecondMoments
 from daskrado.statistics.slopes import SECRET_ROW_BITS
+from daskrado.table.columns import plain_numbers
+from daskrado.table.domain import Domain
 from daskrado.table.label import TARGETS, Target
 
 if TYPE_CHECKING:
@@ -89,12 +91,14 @@ class IterativeLearner(Learner):
     """A learner that collects more than once.
 
     ``seeded``: it deals rows out by their seeds. ``private``: it draws noise. ``tunable``: a grid may hold it.
+    ``centres``: its model may scale plain numbers anew; not one in a grid, for what is compared there has one scale.
     ``default_bits``: of the grid on which it sees rows; ``secret_bits``: where their number is secret.
     """
 
     seeded: ClassVar[bool] = False
     private: ClassVar[bool] = True
     tunable: ClassVar[bool] = False
+    centres: ClassVar[bool] = False
     default_bits: ClassVar[int] = SecondMoments.default_bits
     secret_bits: ClassVar[int] = SECRET_ROW_BITS
 
@@ -108,6 +112,10 @@ class IterativeLearner(Learner):
         if target != "sides":
             raise UsageError(f"learner {self.name} needs a label of two sides; for a number take moments or gradient")
         return self
+
+    def numbers(self, domain: Domain) -> int:
+        """How many plain numbers of a Domain it may scale anew: a shift needs an intercept to be made up for."""
+        return len(plain_numbers(domain)) if self.centres and domain.intercept else 0
 
     @abstractmethod
     def guarantee(self, facts: PublicFacts) -> Guarantee:
