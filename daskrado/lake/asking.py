@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -39,7 +40,13 @@ def ask(client: Client, method: Callable[..., Any], *given: Any, seconds: float 
     limit = patience() if seconds is None else seconds
 
     async def call() -> Any:
-        return await method(*given, **options)  # in the client's event loop its methods are coroutines
+        before = asyncio.all_tasks()
+        try:
+            return await method(*given, **options)  # in the client's event loop its methods are coroutines
+        except BaseException:
+            for task in asyncio.all_tasks() - before:  # that it leaves behind, as a connection to a lost worker
+                task.add_done_callback(_heard)
+            raise
 
     try:
         return client.sync(call, callback_timeout=limit)
@@ -51,6 +58,12 @@ def ask(client: Client, method: Callable[..., Any], *given: Any, seconds: float 
         if client.status in ("closed", "closing") or client.scheduler is None:  # its parts are gone
             raise Interrupted from error
         raise
+
+
+def _heard(task: asyncio.Task[Any]) -> None:
+    """Take note of how a task ended: else Python says on stderr that nobody did."""
+    if not task.cancelled():
+        task.exception()
 
 
 def ask_workers(client: Client, method: Callable[..., Any], *given: Any, **options: Any) -> Any:

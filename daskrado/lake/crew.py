@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from daskrado import __version__
 from daskrado.errors import ClusterError
-from daskrado.lake.asking import ask_workers, persist, workers_of
+from daskrado.lake.asking import ask_workers, persist, wanted_resources, workers_of
 from daskrado.lake.dealing import cut, deal, is_delayed, without_delayed
 from daskrado.lake.failures import RETRIES, gathered
 from daskrado.lake.label import job_label
@@ -203,8 +203,7 @@ class Crew:
             key=[f"{prefix}{piece.place}-{_identity(piece.partitions)}" for piece in group],
             retries=RETRIES,
             pure=False,
-            workers=home,
-            allow_other_workers=home is not None,
+            **_near(home),
         )
         return found
 
@@ -253,10 +252,9 @@ class Crew:
                 WorkerStore,
                 *((0, room) if scratch else (room,)),
                 key=f"{name}-{number}",
-                workers=home,
-                allow_other_workers=True,
                 retries=RETRIES,
                 pure=False,
+                **_near(home),
             )
             self._kept.append(Piece(done + place, before + first, run, store, home))
 
@@ -294,6 +292,15 @@ class _Tree:
         return self._client.submit(
             _join, self._shared, group, key=f"{self._name}-{depth}-{self._made}", retries=RETRIES, pure=False
         )
+
+
+def _near(home: str | None) -> dict[str, Any]:
+    """Where a task goes: to the worker that has its rows, to another if that is gone.
+
+    Where workers must offer resources Dask alone chooses, by where rows are: told of a home that may be left, its
+    scheduler sends tasks to workers that offer nothing, and fails, when the last one that does goes away.
+    """
+    return {} if home is None or wanted_resources() else {"workers": home, "allow_other_workers": True}
 
 
 def _identity(run: Sequence[Any]) -> str:

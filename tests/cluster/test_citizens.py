@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import os
 import signal
@@ -20,6 +21,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from distributed import Client
+from distributed.utils import All
 from long_lived import NO_SPILLING, SharedCluster, left_behind, until, wait_until_clean
 
 import daskrado
@@ -27,7 +29,8 @@ from daskrado.cli.main import cli
 from daskrado.cluster import ClusterConfig, cluster_config, connect
 from daskrado.cluster.jobs import jobs_on
 from daskrado.errors import ClusterError, UsageError
-from daskrado.lake.collect import collect
+from daskrado.lake.asking import ask
+from daskrado.lake.collect import collect, open_passes
 from daskrado.lake.label import labelled
 from daskrado.lake.make import make_lake
 from daskrado.lake.scan import open_lake
@@ -210,6 +213,41 @@ def test_a_job_whose_workers_all_left_says_which_it_needs(shared_cluster: Shared
             watch.next()
 
 
+@pytest.mark.parametrize("another_comes", [False, True])
+def test_the_only_worker_with_a_resource_may_leave_in_mid_run(clinic: Clinic, another_comes: bool) -> None:
+    """Rows are kept there. Another that offers the same goes on, with the same bits; else one line.
+
+    Dask's scheduler fails over a task that has both a home which may be left and a resource, and keeps it for ever.
+    """
+    path, domain = clinic(60_000, 30)
+    statistic, lattice = MeanOperator(domain.width), Lattice(domain.norm_bound)
+    cluster, special = SharedCluster(**NO_SPILLING), ("--resources", "GPU=1")
+    try:
+        cluster.worker()
+        first = cluster.worker(*special)
+        patience = LONG if another_comes else 4
+        where = ClusterConfig(
+            kind="scheduler", address=cluster.address, resources={"GPU": 1}, no_workers_timeout=patience
+        )
+        with (
+            connect(where) as client,
+            open_passes(open_lake(path, domain), domain, lattice, client=client) as passes,
+        ):
+            whole = passes.sum(statistic).vector
+            first.kill()
+            if another_comes:
+                cluster.worker(*special)
+                assert np.array_equal(passes.sum(statistic).vector, whole)
+            else:
+                with pytest.raises(ClusterError, match=r"^no worker that offers GPU=1 took tasks for 4 s"):
+                    passes.sum(statistic)
+        with cluster.client() as looker:
+            assert [line for level, line in looker.get_scheduler_logs() if level == "ERROR"] == []
+            wait_until_clean(looker)
+    finally:
+        cluster.close()
+
+
 def test_other_versions_are_refused_in_one_line(clinic: Clinic, shared_cluster: SharedCluster) -> None:
     def pretend(version: str, dask_worker: Any = None) -> None:
         import daskrado
@@ -390,3 +428,36 @@ def test_a_connection_that_breaks_and_comes_back_changes_no_bit(
         wire.listener.close()
     assert len(cuts) == 2
     assert np.array_equal(found.vector, collect(statistic, lake, domain, lattice).vector)
+
+
+def test_what_a_lost_worker_leaves_under_way_is_not_told_on_stderr(
+    shared_cluster: SharedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Dask gives up a question and leaves a task of it behind, which fails when nobody awaits it any more."""
+    given_up, ended = threading.Event(), threading.Event()
+    release: list[asyncio.Event] = []
+
+    async def connection() -> None:
+        try:
+            await release[0].wait()
+            raise OSError("Timed out trying to connect to a worker")
+        finally:
+            ended.set()
+
+    async def question() -> None:
+        release.append(asyncio.Event())
+        try:
+            await All([connection()])
+        except asyncio.CancelledError:
+            given_up.set()
+            raise
+
+    with shared_cluster.client() as client:
+        with pytest.raises(ClusterError, match=r"did not answer for 0\.5 s"):
+            ask(client, question, seconds=0.5)
+        assert given_up.wait(LONG)
+        client.loop.add_callback(release[0].set)
+        assert ended.wait(LONG)
+        client.sync(asyncio.sleep, 0)
+        gc.collect()
+    assert not [record for record in caplog.records if record.name == "asyncio"]
