@@ -1,7 +1,8 @@
 """The nights of a continual release: which blocks each of them read, what is kept of it, and what was lost.
 
-A night's draw is named after its number and its blocks, is counted in the ledger before it is made, and is kept in
-the journal of the release. A journal that lacks a counted draw is an older copy and draws nothing. A night that was
+A night's draw is named after its number and its blocks, is counted in the ledger before it is made, and what it
+released is kept in the journal. Its noise is not: it comes from the journal's secret key and its name. A journal that
+lacks a counted draw is an older copy and draws nothing: the noise of one name would be on two sums. A night that was
 cut off between counting and keeping is lost: its blocks are never read again, so no row is in two nights.
 """
 
@@ -15,7 +16,6 @@ from daskrado.errors import LedgerError
 from daskrado.ledger.endings import outdated
 from daskrado.ledger.journal import Journal
 from daskrado.privacy.continual import Night
-from daskrado.privacy.noise import get_ready
 
 AGAIN = "begin a new horizon, charged anew, by removing the journal of this one"
 
@@ -32,13 +32,17 @@ class Nights:
         for night, own in sorted(self.blocks.items()):
             stored = journal.kept(_name(night, own))
             if stored is not None:
-                self.kept[night] = Night(stored["noise"], stored["released"])
+                self.kept[night] = Night(_name(night, own), stored["released"])
             elif not journal.begun(_name(night, own)):
                 names.remove(_name(night, own))
         if missing := {*counted} - names:
             raise LedgerError(
                 outdated("the journal of the continual release", missing, f"{AGAIN} ({journal.folder})")
             )
+
+    def key(self) -> bytes:
+        """The secret that all noise of this horizon comes from."""
+        return self._journal.secret("noise")
 
     @property
     def last(self) -> int:
@@ -56,19 +60,18 @@ class Nights:
         return [block for block in blocks if block not in read]
 
     def draw(
-        self, blocks: Sequence[str], size: int, count: Callable[[str], None], release: Callable[[int], Night]
+        self, blocks: Sequence[str], size: int, count: Callable[[str], None], release: Callable[[int, str], Night]
     ) -> None:
         """The next night: its blocks are on disk before its draw is counted, and that before it is made."""
         night, journal, own = self.last + 1, self._journal, tuple(blocks)
         name = _name(night, own)
-        journal.set_aside(name, 16 * size)
+        journal.set_aside(name, 8 * size)
         journal.remember(nights={str(n): list(b) for n, b in {**self.blocks, night: own}.items()})
-        get_ready()
         try:
             journal.begin(name)
             count(name)
-            drawn = release(night)
-            journal.keep(name, drawn._asdict())
+            drawn = release(night, name)
+            journal.keep(name, {"released": drawn.released})
         except OSError as error:
             raise LedgerError(
                 f"{journal.folder}: cannot be written ({error.strerror}); night {night} may be lost, run again"

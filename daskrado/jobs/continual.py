@@ -32,7 +32,7 @@ from daskrado.ledger.journal_folder import InUseError
 from daskrado.ledger.ledger import State
 from daskrado.ledger.lines import different
 from daskrado.models.linear import LinearModel
-from daskrado.privacy.continual import ContinualGaussian, PrefixSums
+from daskrado.privacy.continual import ContinualGaussian, Night, PrefixSums
 from daskrado.privacy.release import Release
 from daskrado.statistics.base import Statistic
 from daskrado.statistics.bounded import target_of
@@ -104,7 +104,7 @@ class ContinualJob(LearnJob):
         return (
             *others,
             f"which values of {column!r} there are is public; a row that is replaced keeps its value",
-            "the noise of earlier nights, which is kept beside the ledger, stays as secret as the rows",
+            "the key of all noise (by AES-256), which is kept beside the ledger, stays as secret as the rows",
         )
 
     def charges(self) -> tuple[Charge, ...]:
@@ -166,7 +166,7 @@ class ContinualJob(LearnJob):
 
     @contextlib.contextmanager
     def _journal(self, run: Run) -> Iterator[Journal]:
-        """The journal of the horizon; one whose nights are all over is wiped, and the next is charged for itself."""
+        """The journal of the horizon; one whose nights are all over is wiped once the next one is paid for."""
         ledger, settings = run.account.ledger, self.settings()
         folder = engine_folder(ledger.path, f"{self.dataset}~continual", self.asked.protect.relation)
         if (folder / "run.json").exists():
@@ -190,7 +190,10 @@ class ContinualJob(LearnJob):
             entry = None if ROLE not in journal.paid else run.account.entry(journal.paid[ROLE][0])
             drawn = set() if entry is None else run.account.ledger.draws(entry.id)
             void = entry is not None and entry.state is State.VOID
-            if void or self._is_over(journal, drawn):
+            over = self._is_over(journal, drawn)
+            if over and not void:
+                run.reserve()
+            if over or void:
                 journal.forget()
 
     def _is_over(self, journal: Journal, drawn: set[str]) -> bool:
@@ -217,23 +220,28 @@ class ContinualJob(LearnJob):
 
     def _draw(self, run: Run, journal: Journal, nights: Nights, new: list[str]) -> None:
         run.job = narrowed(self, new)
-        if ROLE in run.grants:
+        if ROLE in journal.paid:
             run.account.ledger.close_blocks(self.dataset, run.lake.reading, run.account.run)
         else:
-            run.reserve()
+            if ROLE not in run.grants:
+                run.reserve()
             Nights(journal, run.account.ledger.draws(run.grants[ROLE].entry))  # none, or this journal is not the one
             journal.granted(ROLE, run.grants[ROLE])
         grant = run.account.outlives(run.grants[ROLE])
         with run.clock("collect"):
             summary = run.collect(self._summed, self.lattice)
-        mechanism = self.noise()
+        mechanism, key = self.noise(), nights.key()
+        earlier = mechanism.exact(
+            key, nights.kept
+        )  # ahead of the draw: a crash between counting and keeping loses it
 
         def count(name: str) -> None:
             run.account.count(grant, name)
 
-        nights.draw(
-            new, self._summed.size, count, lambda night: mechanism.release(night, summary.vector, nights.kept)
-        )
+        def release(night: int, name: str) -> Night:
+            return mechanism.release(key, name, night, summary.vector, earlier)
+
+        nights.draw(new, self._summed.size, count, release)
 
     def _outcome(self, found: Outcome, nights: Nights, new: list[str]) -> Outcome:
         """What is said of a model, and of the nights behind it."""

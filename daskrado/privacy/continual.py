@@ -9,6 +9,7 @@ and the noise on S_t grows with log t, where noise that is drawn anew for each S
 from __future__ import annotations
 
 import math
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -21,8 +22,9 @@ from numpy.typing import NDArray
 from daskrado.errors import UsageError
 from daskrado.privacy.accountant import Event, rounding_gap
 from daskrado.privacy.gaussian_calibration import calibrate
+from daskrado.privacy.keyed_noise import keyed_gaussian
 from daskrado.privacy.mechanisms.base import Mechanism, Target
-from daskrado.privacy.noise import discrete_gaussian, gaussian_variance
+from daskrado.privacy.noise import gaussian_variance
 
 if TYPE_CHECKING:
     from daskrado.statistics.base import Block, IntVector
@@ -93,14 +95,14 @@ class PrefixSums:
 
 
 class Night(NamedTuple):
-    """What is kept of a night: its noise, which is secret, and what was released."""
+    """A night: the name by which its noise comes from the secret key, and what was released."""
 
-    noise: IntVector
+    name: str
     released: IntVector
 
 
 class ContinualGaussian(Mechanism):
-    """Discrete Gaussian noise for every night of a horizon, within one event.
+    """Discrete Gaussian noise for every night of a horizon, within one event, all of it from one secret key.
 
     Sensitivity
         A row lies in one night j, and moves x_j by at most s in L2 norm. Night t's release moves by r_(t-j) times
@@ -138,18 +140,28 @@ class ContinualGaussian(Mechanism):
         """Noise scale of a block in its integer steps, which are 2^-FINE of the statistic's own."""
         return self.scale / _step(self.target, block)
 
-    def release(self, night: int, sums: IntVector, earlier: Mapping[int, Night]) -> Night:
-        """Draw the noise of a night, once, and add it to what this night and the earlier ones come to."""
-        known = {**self._sums(earlier), night: np.clip(sums, -MOST, MOST)}
-        noise = self.perturb(np.zeros(self.target.statistic.size, dtype=np.int64))
-        return Night(noise, self._mixed(night, known) + noise)
+    def release(self, key: bytes, name: str, night: int, sums: IntVector, earlier: Mapping[int, IntVector]) -> Night:
+        """What this night and the earlier ones come to, with the noise of a name that no other release has."""
+        known = {**earlier, night: np.clip(sums, -MOST, MOST)}
+        return Night(name, self._mixed(night, known) + self.noise_of(key, name))
 
-    def _sums(self, nights: Mapping[int, Night]) -> dict[int, IntVector]:
+    def noise_of(self, key: bytes, name: str) -> IntVector:
+        """The noise of a night: the same whenever it is asked for, and of no use without the key."""
+        parts, public = [], self.target.sensitivity.public
+        for block in self.target.statistic.blocks:
+            scale = self.grid_scale(block)
+            quiet = np.zeros(block.size, dtype=np.int64)
+            own = quiet if block.name in public else keyed_gaussian(key, f"{name} {block.name}", scale, block.size)
+            parts.append(own)
+        return np.concatenate(parts)
+
+    def exact(self, key: bytes, nights: Mapping[int, Night]) -> dict[int, IntVector]:
         """The exact sums of nights, from their releases and noise: secret."""
         found: dict[int, IntVector] = {}
         for night in sorted(nights):
             kept = nights[night]
-            found[night] = (kept.released - kept.noise - self._mixed(night, found)) >> FINE
+            noise = self.noise_of(key, kept.name)
+            found[night] = (kept.released - noise - self._mixed(night, found)) >> FINE
         return found
 
     def _mixed(self, night: int, sums: Mapping[int, IntVector]) -> IntVector:
@@ -172,7 +184,7 @@ class ContinualGaussian(Mechanism):
         return parts, {name: std * grown for name, std in self.noise_std().items()}
 
     def _noisy(self, values: IntVector, grid_scale: float) -> IntVector:
-        return discrete_gaussian(values, grid_scale)
+        return values + keyed_gaussian(secrets.token_bytes(32), self.name, grid_scale, len(values))
 
     def _variance(self, grid_scale: float) -> float:
         return gaussian_variance(grid_scale)

@@ -19,7 +19,9 @@ from daskrado.engines.nights import Nights
 from daskrado.errors import BudgetError, DataError, LedgerError, UsageError
 from daskrado.jobs.load import load_job
 from daskrado.jobs.show import plan_lines
+from daskrado.lake.collect import collect
 from daskrado.lake.ingest import Layout, ingest
+from daskrado.lake.scan import open_lake
 from daskrado.ledger.history import check_all
 from daskrado.ledger.journal import Journal
 from daskrado.ledger.ledger import EACH, Ledger
@@ -92,7 +94,7 @@ def journal_of(ledger: Path) -> Path:
 
 @pytest.fixture
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(noise_module, "discrete_gaussian", lambda values, scale: values)
+    monkeypatch.setattr(noise_module, "keyed_gaussian", lambda key, name, scale, count: np.zeros(count, np.int64))
 
 
 def test_each_night_is_a_model_of_all_days_and_reads_the_new_ones_alone(
@@ -131,11 +133,12 @@ def test_noise_of_a_later_night_is_correlated_with_that_of_the_one_before(tmp_pa
     night(add(tmp_path, 1))
     second = night(add(tmp_path, 2))
     with Journal.take(journal_of(own_ledger)) as journal:
-        kept = Nights(journal, draws(own_ledger)).kept
+        nights = Nights(journal, draws(own_ledger))
+        kept, key = nights.kept, nights.key()
     job = load_job(keys(str(tmp_path / "lake")))
     weights = job.sums.weights([1, 2])
-    noise = sum(weight * kept[n].noise for n, weight in zip((1, 2), weights, strict=True))
-    exact_sums = job.noise()._sums(kept)
+    noise = sum(weight * job.noise().noise_of(key, kept[n].name) for n, weight in zip((1, 2), weights, strict=True))
+    exact_sums = job.noise().exact(key, kept)
     block = job.chosen_statistic.blocks[0]
     truth = (exact_sums[1] + exact_sums[2] + noise)[: block.size] * block.step(job.lattice)
     assert second.release.values[block.name] == pytest.approx(truth, rel=1e-9)
@@ -151,6 +154,45 @@ def test_the_next_horizon_is_charged_for_itself_and_reads_all_days(
     assert found.facts["continual"] == {"night": 1, "horizon": 2, "blocks": 3, "lost": []}
     check_sums(found, tmp_path, (1, 2, 3))
     assert len(Ledger.open(own_ledger).entries()) == 2
+
+
+def test_a_finished_horizon_stays_until_the_next_one_is_paid_for(
+    quiet: None, tmp_path: Path, own_ledger: Path
+) -> None:
+    """What was published last can be published again for as long as nothing new is read."""
+    Ledger.open(own_ledger).set_limit("visits", Relation.ADD_REMOVE, 1.2, 1e-5, block=EACH)
+    for day in (1, 2):
+        night(add(tmp_path, day), continual={"horizon": 2})
+    before = {path.name: path.read_bytes() for path in journal_of(own_ledger).iterdir() if path.is_file()}
+    lake = add(tmp_path, 3)
+    with pytest.raises(BudgetError):
+        night(lake, continual={"horizon": 2})
+    assert {path.name: path.read_bytes() for path in journal_of(own_ledger).iterdir() if path.is_file()} == before
+    assert len(Ledger.open(own_ledger).entries()) == 1
+    Ledger.open(own_ledger).set_limit("visits", Relation.ADD_REMOVE, 3, 1e-5, block=EACH)
+    found = night(lake, continual={"horizon": 2})
+    assert found.facts["continual"] == {"night": 1, "horizon": 2, "blocks": 3, "lost": []}
+    check_sums(found, tmp_path, (1, 2, 3))
+    check_all(Ledger.open(own_ledger))
+
+
+def test_the_journal_holds_a_key_and_releases_but_no_noise(tmp_path: Path, own_ledger: Path) -> None:
+    """With the key and what was released, and with nothing less, the exact sums are known."""
+    lake = add(tmp_path, 1)
+    night(lake)
+    folder = journal_of(own_ledger)
+    (key,), (kept,) = folder.glob("*.key"), folder.glob("*.npz")
+    assert key.stat().st_mode & 0o777 == 0o600
+    with np.load(kept) as arrays:
+        assert [name for name in arrays if arrays[name].size > 1] == ["released"]
+    job = load_job(keys(lake))
+    truth = collect(job.chosen_statistic, open_lake(lake, job.domain), job.domain, job.lattice).vector
+    for content, known in ((key.read_text(), True), (bytes(32).hex(), False)):
+        key.write_text(content)
+        with Journal.take(folder) as journal:
+            nights = Nights(journal, draws(own_ledger))
+            found = job.noise().exact(nights.key(), nights.kept)[1]
+        assert np.array_equal(found, truth) is known
 
 
 def test_a_night_that_was_cut_off_is_lost_and_its_days_are_never_read_again(

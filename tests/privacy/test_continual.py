@@ -21,6 +21,7 @@ from daskrado.statistics import Histogram, MeanOperator, Moments, Rows
 from daskrado.statistics.universe import Axis, Universe
 from daskrado.table.lattice import Lattice
 
+KEY = bytes(range(32))
 HORIZONS = (2, 3, 7, 30, 365)
 
 
@@ -102,13 +103,14 @@ def mechanism(
 
 @pytest.fixture
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "discrete_gaussian", lambda values, scale: values)
+    monkeypatch.setattr(module, "keyed_gaussian", lambda key, name, scale, count: np.zeros(count, np.int64))
 
 
 def all_nights(nights: Sequence[np.ndarray], horizon: int, lost: frozenset[int] = frozenset()) -> dict[int, Night]:
     kept: dict[int, Night] = {}
     for night, x in enumerate(nights):
-        drawn = mechanism(horizon).release(night, x, kept)
+        made = mechanism(horizon)
+        drawn = made.release(KEY, f"night {night}", night, x, made.exact(KEY, kept))
         if night not in lost:
             kept[night] = drawn
     return kept
@@ -130,7 +132,12 @@ def test_without_noise_the_estimate_is_the_sum_of_the_nights_that_are_kept(quiet
 def test_earlier_sums_are_known_exactly_from_noise_and_releases(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also sums that were cut at the most, and noise that makes releases leave 64 bits."""
     rng = np.random.default_rng(3)
-    monkeypatch.setattr(module, "discrete_gaussian", lambda v, s: rng.integers(-(2**62), 2**62, len(v)))
+    wide: dict[str, np.ndarray] = {}
+
+    def keyed(key: bytes, name: str, scale: float, count: int) -> np.ndarray:
+        return wide.setdefault(name, rng.integers(-(2**62), 2**62, count))
+
+    monkeypatch.setattr(module, "keyed_gaussian", keyed)
     size = Moments(3).size
     nights = [
         rng.integers(-(2**62), 2**62, size),
@@ -139,7 +146,7 @@ def test_earlier_sums_are_known_exactly_from_noise_and_releases(monkeypatch: pyt
         np.ones(size, np.int64),
     ]
     kept = all_nights(nights, 4)
-    for night, found in mechanism(4)._sums(kept).items():
+    for night, found in mechanism(4).exact(KEY, kept).items():
         assert np.array_equal(found, np.clip(nights[night], -MOST, MOST))
 
 
@@ -177,7 +184,8 @@ def test_one_row_moves_all_nights_by_no_more_than_is_paid_for(quiet: None, relat
 def all_releases(nights: Sequence[np.ndarray], like: ContinualGaussian, relation: Relation) -> list[np.ndarray]:
     kept: dict[int, Night] = {}
     for night, x in enumerate(nights):
-        kept[night] = mechanism(5, relation=relation).release(night, x, kept)
+        made = mechanism(5, relation=relation)
+        kept[night] = made.release(KEY, f"night {night}", night, x, made.exact(KEY, kept))
     assert like.sums.horizon == 5
     return [kept[night].released for night in range(5)]
 
@@ -201,7 +209,7 @@ def test_the_noise_on_an_estimate_is_as_large_as_it_says() -> None:
     zero = np.zeros(statistic.size, dtype=np.int64)
     for night in range(horizon):
         made = ContinualGaussian(target, 1.0, 1e-6, PrefixSums(horizon))
-        kept[night] = made.release(night, zero, kept)
+        kept[night] = made.release(KEY, f"night {night}", night, zero, made.exact(KEY, kept))
         values, std = made.estimate(kept)
         name = next(block.name for block in statistic.blocks if block.size == statistic.width)
         square = float((values[name] ** 2).sum()) / std[name] ** 2
