@@ -75,9 +75,9 @@ def _compared(found: Sequence[Published], top: Path) -> Iterator[Section]:
         if len(names) < 2:
             continue
         first = models[names[0]]
-        features = [name for name in first.domain.feature_names if name != "intercept"]
-        at = [first.domain.feature_names.index(name) for name in features]
-        unit = np.array([_unit(models[name].weights[at]) for name in names])
+        features = [name for name in first.weight_names if not name.endswith("intercept")]
+        at = [first.weight_names.index(name) for name in features]
+        unit = np.array([_unit(models[name].weights.ravel()[at]) for name in names])
         order = np.argsort(-np.abs(unit).max(axis=0))[:_FEATURES]
         left = f" The first {_MODELS} of {len(models)} models." if len(models) > _MODELS else ""
         cells = [(features[place], *(f"{value:+.3f}" for value in unit[:, place])) for place in order]

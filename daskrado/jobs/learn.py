@@ -53,7 +53,7 @@ class LearnJob(PrivateJob):
     name: ClassVar[str] = "learn"
     counts_units: ClassVar[bool] = True
     without_privacy: ClassVar[str] = "a baseline"
-    targets: ClassVar[tuple[Target, ...]] = ("sides", "number")
+    targets: ClassVar[tuple[Target, ...]] = ("sides", "number", "classes")
     title: ClassVar[str] = "{job.dataset}: a linear model"
     addresses: ClassVar[tuple[Address, ...]] = (("learner", "public_lake"),)
 
@@ -94,7 +94,7 @@ class LearnJob(PrivateJob):
     def _check(self) -> LearnJob:
         if isinstance(self.learner, IterativeLearner):
             with about_the_key("learner: "):  # before anybody sees the frozen value
-                self.__dict__["learner"] = self.learner.for_target(self.domain.label.target)
+                self.__dict__["learner"] = self.learner.for_label(self.domain.label)
             self._check_iterative(self.learner)
         else:
             self._check_statistic(cast(ReleaseLearner, self.learner))
@@ -169,10 +169,7 @@ class LearnJob(PrivateJob):
         """The statistic that is released: as given, else the learner's default; None for a learner on passes."""
         if self.statistic is not None or isinstance(self.learner, IterativeLearner):
             return self.statistic
-        from daskrado.registry import make
-
-        default = cast(ReleaseLearner, self.learner).statistic_for(self.domain.label.target)
-        return make(Statistic, ("daskrado.statistics",), default, {"width": self.domain.width})
+        return cast(ReleaseLearner, self.learner).statistic_for(self.domain)
 
     @cached_property
     def lattice(self) -> Lattice:

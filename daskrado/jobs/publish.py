@@ -90,7 +90,7 @@ def write_files(outcome: Outcome, folder: Path) -> list[str]:
 
 def weight_lines(model: LinearModel) -> Iterator[str]:
     """The largest weights with their intervals, one line each, and what is to be said of all of them."""
-    names, weights, bars = model.domain.feature_names, model.weights.tolist(), model.error_bars
+    names, weights, bars = model.weight_names, model.weights.ravel().tolist(), model.error_bars
     rows = sorted(zip(names, weights, bars.low, bars.high, bars.marks, strict=True), key=lambda row: -abs(row[1]))
     for name, weight, low, high, mark in rows[:SHOWN_WEIGHTS]:
         interval = f"{low:+8.3g} to {high:+8.3g}" if mark in (SIGNAL, NOISE) else ""

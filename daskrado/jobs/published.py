@@ -134,9 +134,9 @@ class Published:
     def to_json(self) -> dict[str, Any]:
         """The manifest, and what is read beside it."""
         model = self.model
-        bars = None if model is None else model.error_bars.to_json(model.domain.feature_names)
+        bars = None if model is None else model.error_bars.to_json(model.weight_names)
         weights = (
-            None if model is None else dict(zip(model.domain.feature_names, model.weights.tolist(), strict=True))
+            None if model is None else dict(zip(model.weight_names, model.weights.ravel().tolist(), strict=True))
         )
         beside = {"attacker_right_of_100": self.guess or None, "changed_files": self.changed}
         return {

@@ -90,7 +90,7 @@ def _in_short(run: Run, outcome: Outcome, result: Result) -> Section:
     figures = figures_of(result.facts)
     rows = [*outcome.headline, *((name, figures[name]) for name in MEASURED if name in figures)]
     if result.model is not None:
-        rows.append(("model", f"{result.model.domain.width} weights by learner {result.model.learner}"))
+        rows.append(("model", f"{result.model.weights.size} weights by learner {result.model.learner}"))
         rows += _strongest(result.model)
     if not (run.charges or result.statement.private):
         rows.append(("protected", "nobody: these are exact figures"))
@@ -104,6 +104,8 @@ def _in_short(run: Run, outcome: Outcome, result: Result) -> Section:
 
 def _strongest(model: LinearModel) -> Iterator[tuple[str, str]]:
     """What speaks most for each side, noise left out."""
+    if model.domain.label.classes is not None:
+        return
     rows = zip(model.domain.feature_names, model.weights.tolist(), model.error_bars.marks, strict=True)
     clear = sorted(
         (weight, name) for name, weight, mark in rows if mark not in (NOISE, UNSEEN) and name != "intercept"
@@ -150,8 +152,10 @@ def model_sections(model: LinearModel | None, title: str = "Weights") -> Iterato
     """The weights with their intervals, drawn and listed."""
     if model is None:
         return
-    error, names = model.error_bars, model.domain.feature_names
-    rows = list(zip(names, model.weights.tolist(), error.low.tolist(), error.high.tolist(), error.marks, strict=True))
+    error, names = model.error_bars, model.weight_names
+    rows = list(
+        zip(names, model.weights.ravel().tolist(), error.low.tolist(), error.high.tolist(), error.marks, strict=True)
+    )
     rows.sort(key=lambda row: -abs(row[1]))
     ends = {name: (low, high) for name, _, low, high, _ in rows if low == low}
     weak = frozenset(name for name, *_, mark in rows if mark in (NOISE, UNSEEN))

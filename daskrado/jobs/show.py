@@ -75,7 +75,7 @@ def _unit_lines(job: Job, protect: Protect) -> Iterator[str]:
 
 def _hints(job: Job) -> Iterator[str]:
     """What no run may say of rows: which values make a row count as nothing."""
-    if job.domain.label.target == "sides":
+    if job.domain.label.target != "number":
         yield f"label       values of {job.domain.label.column} must agree with the domain's to the letter"
     strict = [name for name, column in job.domain.columns.items() if column.fill is None]
     if strict:

@@ -80,7 +80,7 @@ def disk_room(folder: str | Path) -> int:
 def row_bytes(domain: Domain, *, seeded: bool = True, grouped: bool = True, weighted: bool = False) -> int:
     """Bytes of one kept row: its features, its label, its seed, its group, its weight."""
     own = 8 * domain.width if domain.kernel is not None else Layout.of(domain).row_bytes
-    return own + (1 if domain.label.target == "sides" else 2) + 8 * seeded + 4 * grouped + 2 * weighted
+    return own + (2 if domain.label.target == "number" else 1) + 8 * seeded + 4 * grouped + 2 * weighted
 
 
 def _mapped(blocks: list[Rows], folder: str | Path | None) -> list[Rows] | None:

@@ -51,7 +51,9 @@ def score(
     The output is about individual rows of the lake: it is as sensitive as the lake itself.
     """
     for name in also:
-        _column(model, name, np.zeros(1))  # a model without it is refused before a row is read
+        _column(
+            model, name, np.zeros((1, *model.weights.shape[:-1]))
+        )  # a model without it is refused before a row is read
     lake = open_lake(source, model.domain, label=False, strict=True)
     for name in keep:
         if name not in lake.schema.names:
@@ -99,7 +101,9 @@ def _score_part(
                 scored = table.select(list(keep))
                 for wanted in also:
                     scored = scored.append_column(wanted, pa.array(_column(model, wanted, margins)))
-                scored = scored.append_column("margin", pa.array(margins))
+                scored = scored.append_column(
+                    "margin", pa.array(margins if margins.ndim == 1 else margins.max(axis=1))
+                )
                 scored = scored.append_column("predicted", model.labels(margins))
                 scored = scored.replace_schema_metadata({"privacy_in_words": model.statement.sentence()})
                 if writer is None:
@@ -118,4 +122,6 @@ def _score_part(
 
 
 def _column(model: LinearModel, name: str, margins: NDArray[np.float64]) -> NDArray[np.float64]:
+    if name == "probability" and margins.ndim == 2:  # of several classes, that of the predicted one
+        return np.asarray(model.shares(margins).max(axis=1))
     return model.probability_of(margins) if name == "probability" else model.rank_of(margins)

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from daskrado.errors import UsageError
 from daskrado.models.error_bars import ErrorBars
 from daskrado.privacy.release import Release
+from daskrado.registry import make
+from daskrado.statistics.base import Statistic
 from daskrado.table.domain import Domain
 from daskrado.table.label import Target
 
@@ -60,15 +62,16 @@ class ReleaseLearner(Learner):
     """Learns from one release, which is post-processing. ``statistics`` are those it fits, the default one first."""
 
     statistics: ClassVar[tuple[str, ...]]
-    of_numbers: ClassVar[str | None] = None  # the statistic that it takes where the label is a number
+    statistic_of: ClassVar[Mapping[Target, str]] = {}  # that it takes for labels which are not two sides
 
-    def statistic_for(self, target: Target) -> str:
-        """The name of the statistic that it takes where a pipeline names none."""
-        if target == "sides":
-            return self.statistics[0]
-        if self.of_numbers is None:
-            raise UsageError(f"learner {self.name} needs a label of two sides; for a number take moments or gradient")
-        return self.of_numbers
+    def statistic_for(self, domain: Domain) -> Statistic:
+        """The statistic that it takes where a pipeline names none."""
+        target, given = domain.label.target, {"width": domain.width}
+        if target != "sides" and target not in self.statistic_of:
+            raise UsageError(f"learner {self.name} needs a label of two sides; else take moments or gradient")
+        if domain.label.classes is not None:
+            given["classes"] = len(domain.label.classes)
+        return make(Statistic, ("daskrado.statistics",), self.statistic_of.get(target, self.statistics[0]), given)
 
     @abstractmethod
     def fit(self, release: Release) -> tuple[NDArray[np.float64], dict[str, Any]]:

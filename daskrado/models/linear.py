@@ -39,6 +39,7 @@ class LinearModel:
     """Margin = weights . x, where x is the row encoded by the Domain and clipped to its norm bound.
 
     The label is the side on which the margin lies. One that is a number is the middle of its bounds plus the margin.
+    Of several classes each has weights and a margin of its own, and the largest margin is the label.
 
     >>> import pandas as pd
     >>> label = {"column": "sick", "positive": "yes", "negative": "no"}
@@ -61,15 +62,25 @@ class LinearModel:
     decision: Decision = Decision()  # noqa: RUF009 - frozen
 
     def __post_init__(self) -> None:
-        if self.weights.shape != (self.domain.width,):
+        if self.weights.shape != self._shape(self.domain):
             raise UsageError(f"{self.weights.shape} weights for a Domain of {self.domain.width} features")
         if not np.isfinite(self.weights).all():
             raise UsageError("weights must be finite")
 
+    @staticmethod
+    def _shape(domain: Domain) -> tuple[int, ...]:
+        classes = domain.label.classes
+        return (domain.width,) if classes is None else (len(classes), domain.width)
+
     @property
     def error_bars(self) -> ErrorBars:
         """What is known of the weights' errors, or that nothing is."""
-        return self.bars or ErrorBars.none(self.domain.width, f"learner {self.learner} gives no error bars")
+        return self.bars or ErrorBars.none(self.weights.size, f"learner {self.learner} gives no error bars")
+
+    @property
+    def weight_names(self) -> tuple[str, ...]:
+        """The names of the features; of several classes each before them."""
+        return _weight_names(self.domain)
 
     @property
     def coefficients(self) -> pd.DataFrame:
@@ -77,25 +88,25 @@ class LinearModel:
         import pandas as pd  # only where a frame is asked for: half a second
 
         bars = self.error_bars
-        columns = {"weight": self.weights, "low": bars.low, "high": bars.high, "p": bars.p_values, "mark": bars.marks}
-        return pd.DataFrame(columns, index=list(self.domain.feature_names))
+        columns = {"weight": self.weights.ravel(), "low": bars.low, "high": bars.high, "p": bars.p_values}
+        return pd.DataFrame(columns | {"mark": bars.marks}, index=list(self.weight_names))
 
     def intervals(self, level: float = 0.95) -> pd.DataFrame:
         """By feature name: both ends of its interval at this level; NaN where there is none."""
         import pandas as pd
 
         low, high = self.error_bars.ends(level)
-        return pd.DataFrame({"low": low, "high": high}, index=list(self.domain.feature_names))
+        return pd.DataFrame({"low": low, "high": high}, index=list(self.weight_names))
 
     def margins(self, table: pa.Table | pd.DataFrame) -> NDArray[np.float64]:
-        """Signed margin of each row; its sign is the predicted label, unless that is a number."""
+        """Signed margin of each row; its sign is the predicted label, unless that is a number. One for each class."""
         needed = needed_columns(self.domain, label=False)
         table = _as_arrow(table, needed)
         for name in needed:
             if (problem := type_problem(self.domain, name, table.schema.field(name).type)) is not None:
                 raise DataError(f"column {name!r} {problem}")
         encoded = encode_table(self.domain, table, label=False)
-        out = np.empty(encoded.length)
+        out = np.empty((encoded.length, *self.weights.shape[:-1]))
         buffer = np.empty((min(encoded.length, _CHUNK_ROWS), self.domain.width), order="F")
         for start in range(0, encoded.length, _CHUNK_ROWS):
             stop = min(start + _CHUNK_ROWS, encoded.length)
@@ -103,13 +114,13 @@ class LinearModel:
             if problems := encoded.refused(strict=True):
                 raise DataError("; ".join(map(str, problems[:3])))
             clip = self.domain.norm_bound / np.maximum(row_norms(x), self.domain.norm_bound)
-            out[start:stop] = (x @ self.weights) * clip
+            out[start:stop] = ((x @ self.weights.T).T * clip).T
         return out
 
     @property
     def link(self) -> Link | None:
         """From margins to probabilities: as it was fitted, else the loss's own; None where the loss has none."""
-        if self.domain.label.target == "number":
+        if self.domain.label.target != "sides":
             return None
         return self.decision.link or own_link(self.learner, self.details)
 
@@ -136,9 +147,21 @@ class LinearModel:
         """The probability of each label, the negative one first, row by row."""
         import pandas as pd
 
-        positive = self.probabilities(table)
         index = table.index if isinstance(table, pd.DataFrame) else None
+        if self.domain.label.classes is not None:
+            return pd.DataFrame(
+                self.shares(self.margins(table)), columns=list(self.domain.label.classes), index=index
+            )
+        positive = self.probabilities(table)
         return pd.DataFrame(dict(zip(self.domain.label.pair, (1 - positive, positive), strict=True)), index=index)
+
+    def shares(self, margins: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The probability of each of several classes: by softmax, or of least squares the margins themselves."""
+        if self.details.get("loss") == "softmax":
+            powers = np.exp(margins - margins.max(axis=1, keepdims=True))
+        else:  # of the indicator of each class; all are at least a little likely
+            powers = np.clip(margins, 1e-6, 1.0)
+        return np.asarray(powers / powers.sum(axis=1, keepdims=True))
 
     def ranks(self, table: pa.Table | pd.DataFrame) -> NDArray[np.float64]:
         """The share of the evaluated units whose margin is smaller, row by row."""
@@ -146,7 +169,7 @@ class LinearModel:
 
     def rank_of(self, margins: NDArray[np.float64]) -> NDArray[np.float64]:
         """The same from margins."""
-        if self.decision.ranks is None:
+        if self.decision.ranks is None or margins.ndim > 1:
             raise UsageError("ranks are among units that an evaluation counted: run daskrado evaluate, or holdout")
         return self.decision.ranks(margins)
 
@@ -165,6 +188,8 @@ class LinearModel:
         """
         if self.domain.label.bounds is not None:
             return pa.array(np.clip(self.domain.label.span[0] + margins, *self.domain.label.bounds))
+        if self.domain.label.classes is not None:
+            return pa.array(self.domain.label.classes).take(pa.array(margins.argmax(axis=1)))
         pair = pa.array(self.domain.label.pair)
         return pair.take(pa.array((margins >= self.decision.threshold).astype(np.int8)))
 
@@ -173,7 +198,9 @@ class LinearModel:
         import pandas as pd
 
         if hasattr(table, "map_partitions"):
-            like = pd.Series(self.labels(np.zeros(1)).to_pandas().to_numpy(), name="predicted")
+            like = pd.Series(
+                self.labels(np.zeros((1, *self.weights.shape[:-1]))).to_pandas().to_numpy(), name="predicted"
+            )
             return cast("pd.Series", table.map_partitions(self.predict, meta=like))
         index = table.index if isinstance(table, pd.DataFrame) else None
         return pd.Series(self.labels(self.margins(table)).to_pandas().to_numpy(), index=index, name="predicted")
@@ -185,8 +212,8 @@ class LinearModel:
             "privacy": self.statement.model_dump(mode="json"),
             "privacy_in_words": self.statement.sentence(),
             "learner": self.learner,
-            "weights": dict(zip(self.domain.feature_names, self.weights.tolist(), strict=True)),
-            "error_bars": self.error_bars.to_json(self.domain.feature_names),
+            "weights": dict(zip(self.weight_names, self.weights.ravel().tolist(), strict=True)),
+            "error_bars": self.error_bars.to_json(self.weight_names),
             "domain": self.domain.model_dump(mode="json"),
             "details": self.details,
         }
@@ -221,7 +248,7 @@ class LinearModel:
         if domain.kernel is not None and content.get("frequencies") != _frequencies(domain):
             raise UsageError(f"{where}: frequencies are not those that the Domain's kernel gives here")
         weights = content["weights"]
-        if not isinstance(weights, dict) or tuple(weights) != domain.feature_names:
+        if not isinstance(weights, dict) or tuple(weights) != _weight_names(domain):
             raise UsageError(f"{where}: weights do not name the Domain's features in order")
         for name, weight in weights.items():
             if isinstance(weight, bool) or not isinstance(weight, int | float) or not abs(weight) <= _LARGEST:
@@ -237,7 +264,7 @@ class LinearModel:
             raise UsageError(f"{where}: details must be a mapping of keys, got {type(details).__name__}")
         return cls(
             domain=domain,
-            weights=np.array(list(weights.values()), dtype=np.float64),
+            weights=np.array(list(weights.values()), dtype=np.float64).reshape(cls._shape(domain)),
             statement=statement,
             learner=content["learner"],
             details=details,
@@ -264,6 +291,8 @@ class LinearModel:
         A row that predict refuses gets a null margin: a null, NaN, infinity or value that the Domain does not allow.
         With ``probability`` it also gives the probability and the predicted label; the one that is a number always.
         """
+        if self.domain.label.classes is not None:
+            raise UsageError("a model of several classes has no SQL; score the lake with daskrado predict")
         margins = select_margins(self.domain, self.weights.tolist(), table, keep)
         if self.domain.label.bounds is not None and not probability:
             return select_numbers(margins, self.domain.label.span[0], self.domain.label.bounds, keep)
@@ -272,10 +301,16 @@ class LinearModel:
         return select_predictions(margins, self._link(), self.decision.threshold, self.domain.label.pair, keep)
 
 
+def _weight_names(domain: Domain) -> tuple[str, ...]:
+    if domain.label.classes is None:
+        return domain.feature_names
+    return tuple(f"{one}: {name}" for one in domain.label.classes for name in domain.feature_names)
+
+
 def _bars(content: dict[str, Any], domain: Domain, where: str) -> ErrorBars:
     if "error_bars" not in content:
         raise UsageError(f"{where}: key 'error_bars' is missing")
-    return ErrorBars.from_json(content["error_bars"], domain.feature_names, where)
+    return ErrorBars.from_json(content["error_bars"], _weight_names(domain), where)
 
 
 def _as_arrow(table: pa.Table | pd.DataFrame, needed: list[str]) -> pa.Table:

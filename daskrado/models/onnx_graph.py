@@ -32,6 +32,8 @@ def write_onnx(model: LinearModel, path: Path) -> list[str]:
         import onnx
     except ModuleNotFoundError:
         raise UsageError("ONNX needs the package onnx: pip install 'daskrado[onnx]'") from None
+    if model.domain.label.classes is not None:
+        raise UsageError("a model of several classes has no ONNX graph; score the lake with daskrado predict")
     if model.domain.kernel is not None:
         raise UsageError("a kernel model has no short ONNX graph; score the lake with daskrado predict")
     graph = _Graph(onnx)

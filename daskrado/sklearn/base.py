@@ -213,7 +213,7 @@ class LakeEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         """Weights of the encoded features (``model_.domain.feature_names``), without the constant."""
         check_is_fitted(self, "model_")
         constant = bool(self.model_.domain.intercept)
-        return self._sign * self.model_.weights[: len(self.model_.weights) - constant]
+        return self._sign * self.model_.weights[..., : self.model_.domain.width - constant]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

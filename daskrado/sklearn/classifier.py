@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from daskrado.cluster import cluster_config
 from daskrado.sklearn.classes import LakeClassifier
@@ -12,7 +12,7 @@ from daskrado.table.domain import Domain
 
 
 class PrivateClassifier(LakeClassifier):
-    """A differentially private linear classifier of two classes.
+    """A differentially private linear classifier of two classes, or of up to a hundred.
 
     ``domain`` holds public bounds and categories, ``dataset`` is the name by which the ledger knows the rows,
     ``unit`` the column of the ids of the people who own them (without it the guarantee is for one row), ``rows`` a
@@ -33,12 +33,14 @@ class PrivateClassifier(LakeClassifier):
     ['no', 'yes']
     """
 
+    several: ClassVar[bool] = True
+
     def __init__(
         self,
         domain: Domain | Mapping[str, Any] | str | Path | None = None,
         *,
         bounds: Any = None,
-        classes: tuple[Any, Any] | None = None,
+        classes: tuple[Any, ...] | None = None,
         dataset: str | None = None,
         epsilon: float = 1.0,
         delta: float = 0.0,
@@ -69,13 +71,12 @@ class PrivateClassifier(LakeClassifier):
         self.cluster = cluster
 
     def _job(self, domain: Domain) -> Mapping[str, Any]:
-        del domain
-        return {**common_keys(self), "learner": self._learner, "rows": self.rows}
+        return {**common_keys(self), "learner": self._learner(domain), "rows": self.rows}
 
-    @property
-    def _learner(self) -> Any:
+    def _learner(self, domain: Domain) -> Any:
         if not self.private and self.learner == "auto":
-            return {"kind": "erm", "regularisation": 1e-4}
+            plain = {"kind": "erm", "regularisation": 1e-4}
+            return plain if domain.label.target == "sides" else {"kind": "moments", "regularisation": 1e-9}
         return {"kind": self.learner} if isinstance(self.learner, str) else self.learner
 
 

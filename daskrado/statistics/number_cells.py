@@ -46,7 +46,7 @@ class NumberCells(Statistic):
 
     name: ClassVar[str] = "number_cells"
     compact: ClassVar[bool] = True
-    targets: ClassVar[tuple[Target, ...]] = ("sides", "number")
+    targets: ClassVar[tuple[Target, ...]] = ("sides", "number", "classes")
 
     def __post_init__(self) -> None:
         if not self.numbers or not all(0 <= place < self.width for place in self.numbers) or self.count < 2:

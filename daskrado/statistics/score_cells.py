@@ -117,7 +117,7 @@ class ScoreCells(Statistic):
 
     @property
     def targets(self) -> tuple[Target, ...]:  # type: ignore[override]
-        return ("sides",) if self.labels else ("sides", "number")
+        return ("sides",) if self.labels else ("sides", "number", "classes")
 
     def __post_init__(self) -> None:
         if not self.scores or any(len(score.votes) != self.width for score in self.scores):

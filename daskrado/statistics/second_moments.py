@@ -43,7 +43,7 @@ class SecondMoments(Statistic):
     pairs: bool = True
 
     name: ClassVar[str] = "second_moments"
-    targets: ClassVar[tuple[Target, ...]] = ("sides", "number")  # it looks at none
+    targets: ClassVar[tuple[Target, ...]] = ("sides", "number", "classes")  # it looks at none
     compact: ClassVar[bool] = True
     default_bits: ClassVar[int] = 16  # as of ``Moments``
 

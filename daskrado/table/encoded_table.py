@@ -13,7 +13,7 @@ from daskrado.table.domain import BooleanColumn, Domain, NumericColumn
 from daskrado.table.fourier_features import fourier_features
 
 Labels = NDArray[np.signedinteger[Any]]
-"""+1 or -1 for two sides, odd steps for numbers (``label_sides``); 0 where there is none."""
+"""+1 or -1 for two sides, from 1 on for classes, odd steps for numbers (``label_sides``); 0 where there is none."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -16,7 +16,7 @@ from daskrado.table.arrow_arrays import in_days, null_mask, places_or_none, plai
 from daskrado.table.domain import BooleanColumn, CategoricalColumn, DateColumn, Domain, NumericColumn
 from daskrado.table.encoded_table import EncodedTable, Labels
 from daskrado.table.label import Scalar
-from daskrado.table.label_sides import MISSING, OUTSIDE, label_numbers, label_problem, label_sides
+from daskrado.table.label_sides import MISSING, OUTSIDE, label_classes, label_numbers, label_problem, label_sides
 from daskrado.table.type_hints import is_number, is_text, kind_hint, values_hint
 from daskrado.table.yaml_file import shown
 
@@ -202,6 +202,8 @@ def _labels(out: EncodedTable, data: pa.Array, missing: bool) -> Labels:
     label = out.domain.label
     if label.target == "number":
         return _label_numbers(out, data, missing)
+    if label.target == "classes":
+        return _label_classes(out, data, missing)
     if pa.types.is_boolean(data.type) and not data.null_count and isinstance(label.positive, bool):
         truth = to_numpy(data).view(np.int8)
         return 2 * truth - np.int8(1) if label.positive else np.int8(1) - 2 * truth
@@ -229,6 +231,21 @@ def _label_numbers(out: EncodedTable, data: pa.Array, missing: bool) -> Labels:
             out.drop(absent)
         else:
             out.fault(label.column, f"label outside {label.in_words}", absent)
+    return found
+
+
+def _label_classes(out: EncodedTable, data: pa.Array, missing: bool) -> Labels:
+    label = out.domain.label
+    found = label_classes(label, data)
+    if found is None:
+        out.mismatch(label.column, label_problem(label, data.type) or f"is {data.type}")
+        return np.zeros(out.length, dtype=np.int8)
+    nulls = null_mask(data)
+    if not missing and label.nulls == "drop" and nulls.any():
+        out.drop(nulls)
+    outside = (found == MISSING) & ~nulls if missing or label.nulls == "drop" else found == MISSING
+    if outside.any():
+        out.fault(label.column, f"label outside {label.in_words}", outside)
     return found
 
 

@@ -1,4 +1,4 @@
-"""The label: two sides of its column's values or numbers, or a number between bounds. All of it public."""
+"""The label: two sides of its column's values, several classes, or a number between bounds. All of it public."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from daskrado.table.yaml_file import Frozen
 
 Scalar = StrictBool | int | float | str
 Side = Scalar | tuple[Scalar, ...]
-Target = Literal["sides", "number"]
-TARGETS: dict[Target, str] = {"sides": "one of two sides", "number": "a number"}
+Target = Literal["sides", "number", "classes"]
+TARGETS: dict[Target, str] = {"sides": "one of two sides", "number": "a number", "classes": "one of several classes"}
+MOST_CLASSES = 100
 REST = "rest"  # as a side: every value that the other side does not list
 
 
@@ -29,7 +30,8 @@ class Grown(Frozen):
 
 
 class Label(Grown):
-    """The label column and what is +1 and what is -1 in it; or the ``bounds`` of a number that is to be predicted.
+    """The label column and what is +1 and what is -1 in it; or the ``bounds`` of a number that is to be predicted; or
+    three ``classes`` and more, by name.
 
     A side is a value, a list of values or ``rest``; or numbers ``above`` (or ``below``) a threshold are positive and
     all others negative. What is on neither side is not allowed, and so is a null unless ``nulls`` says what it means.
@@ -44,12 +46,13 @@ class Label(Grown):
     """
 
     later: ClassVar[frozenset[str]] = frozenset(
-        {"kind", "bounds", "positive", "negative", "above", "below", "nulls", "trim"}
+        {"kind", "bounds", "classes", "positive", "negative", "above", "below", "nulls", "trim"}
     )
 
     column: str
     kind: Target = "sides"
     bounds: tuple[float, float] | None = Field(default=None, description="of a number: the least and the largest")
+    classes: tuple[Scalar, ...] | None = Field(default=None, description="three values or more, each a class")
     positive: Side = cast(Side, None)  # with a threshold alone
     negative: Side = cast(Side, None)
     above: float | None = Field(default=None, description="larger numbers are positive, all others negative")
@@ -67,6 +70,8 @@ class Label(Grown):
             return content
         if content.get("bounds") is not None or content.get("kind") == "number":
             return _number_keys(content)
+        if content.get("classes") is not None or content.get("kind") == "classes":
+            return _class_keys(content)
         given = [key for key in ("above", "below") if content.get(key) is not None]
         sides = [key for key in ("positive", "negative") if key in content]
         if len(given) > 1 or (given and sides):
@@ -88,6 +93,9 @@ class Label(Grown):
                     f"bounds are two numbers, the smaller one first and not too close, got {low:g}, {high:g}"
                 )
             return self
+        if self.classes is not None:
+            self._check_values()
+            return self
         if self.threshold is not None:
             if self.trim:
                 raise ValueError("trim is for texts, and a threshold for numbers: drop one")
@@ -105,21 +113,24 @@ class Label(Grown):
 
     def _check_values(self) -> None:
         values = self.values
-        if not values or not all(map(len, (side for side in (self.positives, self.negatives) if side is not None))):
+        if self.classes is None and not all(
+            map(len, (side for side in (self.positives, self.negatives) if side is not None))
+        ):
             raise ValueError("positive and negative are empty lists: name a value, or rest")
+        sides = "positive and negative" if self.classes is None else "classes"
         if len({type(value) for value in values}) > 1:
             if self.plain:
                 raise ValueError(f"positive {self.positive!r} and negative {self.negative!r} differ in type")
-            raise ValueError(f"positive and negative mix types: {list(values)}; quote them all, or none")
+            raise ValueError(f"{sides} mix types: {list(values)}; quote them all, or none")
         if len(set(values)) < len(values):
             repeated = sorted({str(value) for value in values if values.count(value) > 1})
-            raise ValueError(f"positive and negative repeat {', '.join(repeated)}: list each value once, on one side")
+            raise ValueError(f"{sides} repeat {', '.join(repeated)}: list each value once")
         if self.trim and not all(isinstance(value, str) and value == value.strip() for value in values):
             raise ValueError(f"trim compares texts without blanks around them, got {list(values)}")
 
     @property
     def target(self) -> Target:
-        """What a model predicts: one of two sides, or a number."""
+        """What a model predicts: one of two sides, one of several classes, or a number."""
         return self.kind
 
     @property
@@ -153,12 +164,14 @@ class Label(Grown):
     @property
     def values(self) -> tuple[Scalar, ...]:
         """All values that are named, the positive ones first."""
+        if self.classes is not None:
+            return self.classes
         return (*(self.positives or ()), *(self.negatives or ()))
 
     @property
     def rest(self) -> int:
         """The side of a value that is not named: +1, -1, or 0 for neither."""
-        if self.threshold is not None or self.bounds is not None:
+        if self.threshold is not None or self.kind != "sides":
             return 0
         return 1 if self.positives is None else -1 if self.negatives is None else 0
 
@@ -167,15 +180,15 @@ class Label(Grown):
         """Whether the sides are two single values."""
         return (
             self.threshold is None
-            and self.bounds is None
+            and self.kind == "sides"
             and not any(isinstance(s, tuple) for s in (self.positive, self.negative))
         )
 
     @property
     def pair(self) -> tuple[Scalar, Scalar]:
         """What predictions are called: the negative and the positive side, as values or in words."""
-        if self.bounds is not None:
-            raise UsageError(f"label {self.column!r} is a number, not one of two sides")
+        if self.kind != "sides":
+            raise UsageError(f"label {self.column!r} is {TARGETS[self.kind]}, not one of two sides")
         if self.above is not None:
             return f"at most {self.above:g}", f"above {self.above:g}"
         if self.below is not None:
@@ -212,6 +225,21 @@ def _number_keys(content: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(bounds, list | tuple) or len(bounds) != 2:
         raise ValueError(f"bounds are two numbers, the least and the largest, got {bounds!r}")
     return {**content, "kind": "number"}
+
+
+def _class_keys(content: dict[str, Any]) -> dict[str, Any]:
+    """The keys of several classes: their names, and what becomes of nulls."""
+    if extra := sorted(content.keys() - {"column", "kind", "classes", "nulls", "trim"}):
+        raise ValueError(f"several classes have no sides: drop {extra[0]}, or drop classes")
+    if content.get("kind", "classes") != "classes" or content.get("nulls", "error") not in ("error", "drop"):
+        raise ValueError("classes are of kind: classes, with nulls: error or drop")
+    classes = content.get("classes")
+    if not isinstance(classes, list | tuple) or not 3 <= len(classes) <= MOST_CLASSES:
+        raise ValueError(
+            f"classes is a list of 3 to {MOST_CLASSES} values, got "
+            f"{len(classes) if isinstance(classes, list | tuple) else classes!r}; for two say positive and negative"
+        )
+    return {**content, "kind": "classes"}
 
 
 def _in_words(values: tuple[Scalar, ...] | None) -> str:

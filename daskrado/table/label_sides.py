@@ -44,6 +44,12 @@ def label_numbers(label: Label, data: pa.Array) -> NDArray[np.int16]:
     return found
 
 
+def label_classes(label: Label, data: pa.Array) -> NDArray[np.int8] | None:
+    """The number of each item's class, from 1; 0 for what is none. None where the type cannot hold the classes."""
+    index = places_or_none(trimmed(data) if label.trim else data, label.values)
+    return None if index is None else (index + 1).astype(np.int8)
+
+
 def label_sides(label: Label, data: pa.Array) -> NDArray[np.int8] | None:
     """+1 or -1 for each item, MISSING or OUTSIDE; None where the column's type cannot hold the label's values.
 

@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 from scipy.stats import norm
 from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import r2_score
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -219,7 +220,7 @@ def test_without_privacy_searches_and_pipelines_work() -> None:
         ({"domain": None}, "frame", "needs domain=, the public bounds"),
         ({"dataset": None}, "frame", "needs dataset="),
         ({"domain": None, "bounds": (0, 1, 2), "classes": (0, 1)}, "arrays", "bounds must be a pair"),
-        ({"domain": None, "bounds": (0, 1), "classes": (0, 1, 2)}, "arrays", "classes must name two values"),
+        ({"domain": None, "bounds": (0, 1), "classes": (0,)}, "arrays", "classes must name two values"),
         ({"domain": None, "bounds": (0, 1), "classes": (0, 1)}, "lake", "needs domain= to read a lake"),
         ({}, "lake and labels", "a lake holds its label"),
     ],
@@ -264,6 +265,32 @@ def test_rados_from_a_file_need_nothing_else(tmp_path: Path) -> None:
     assert not hasattr(model, "predict_proba")  # margins of rados are on no scale
     np.testing.assert_array_equal(model.model_.weights, daskrado.learn_rados(path).model.weights)
     assert model.score(_people(seed=5)) > 0.6
+
+
+def test_several_classes_are_told_apart_in_sorted_order() -> None:
+    draw = np.random.default_rng(6)
+    frame = pd.DataFrame({"age": draw.uniform(0, 100, 9000), "sex": draw.choice(["f", "m"], 9000)})
+    scores = np.column_stack([frame["age"] / 20 - 2, (frame["sex"] == "m") * 2.0, np.zeros(9000)])
+    frame["ward"] = np.array(["surgery", "medicine", "eye"])[(scores + draw.gumbel(size=scores.shape)).argmax(axis=1)]
+    domain = DOMAIN | {"label": {"column": "ward", "classes": ["surgery", "medicine", "eye"]}}
+    plain = estimators.PrivateClassifier(domain, private=False).fit(frame)
+    assert plain.classes_.tolist() == ["eye", "medicine", "surgery"]
+    assert plain.predict(frame).tolist() == plain.model_.predict(frame).tolist()
+    shares = plain.predict_proba(frame)
+    assert shares.sum(axis=1) == pytest.approx(1)
+    assert (shares.argmax(axis=1) == plain.decision_function(frame).argmax(axis=1)).all()
+    assert plain.coef_.shape == (3, 3)
+    assert plain.intercept_.shape == (3,)
+    theirs = LogisticRegression().fit(pd.get_dummies(frame[["age", "sex"]], dtype=float), frame["ward"])
+    best = theirs.score(pd.get_dummies(frame[["age", "sex"]], dtype=float), frame["ward"])
+    for learner in ("moments", "gradient"):
+        private = estimators.PrivateClassifier(
+            domain, dataset="wards", epsilon=3.0, delta=1e-6, learner=learner, rows=9000, first_limit=(20, 1e-5)
+        )
+        private.fit(frame)
+        with pytest.raises(UsageError, match="these rows are private"):
+            private.score(frame)
+        assert (private.predict(frame) == frame["ward"]).mean() > best - 0.03
 
 
 def test_a_regressor_is_charged_scores_public_rows_and_knows_its_errors() -> None:

@@ -26,6 +26,7 @@ from daskrado.statistics import (
 from daskrado.statistics.base import Groups
 from daskrado.statistics.boosting import MistakeCounts
 from daskrado.statistics.bounded import WEIGHT_BITS, Bounded, finished, in_flight, unit_weights
+from daskrado.statistics.class_moments import ClassMoments
 from daskrado.statistics.column_cells import ColumnCells
 from daskrado.statistics.label_means import BagCounts, LabelMeans
 from daskrado.statistics.margins import MarginHistogram
@@ -35,6 +36,7 @@ from daskrado.statistics.risk import Mistakes
 from daskrado.statistics.score_cells import Score, ScoreCells
 from daskrado.statistics.second_moments import SecondMoments
 from daskrado.statistics.slopes import SlopeSum
+from daskrado.statistics.softmax_slopes import SoftmaxSlopes
 from daskrado.statistics.universe import Axis, Universe
 from daskrado.table.cells import CellColumn
 from daskrado.table.lattice import Lattice
@@ -46,6 +48,8 @@ STATISTICS: list[Statistic] = [
     MeanOperator(WIDTH),
     Moments(WIDTH),
     NumberMoments(WIDTH),
+    ClassMoments(WIDTH, 3),
+    SoftmaxSlopes.at(np.array([[0.3, -9.0, 1, 0], [1, 9, 0, 2], [0, 0, 0.5, 0]]), LATTICE),
     SecondMoments(WIDTH),
     SecondMoments(WIDTH, pairs=False),
     HadamardRados(WIDTH, 8),
@@ -68,6 +72,8 @@ RELATIONS = {
     "noisy_column_rados": (Relation.FEATURE_FLIP,),
     "column_cells": ROWS_CHANGE,
     "number_moments": ROWS_CHANGE,
+    "class_moments": ROWS_CHANGE,
+    "softmax_slopes": ROWS_CHANGE,
     "score_cells": ROWS_CHANGE,
 }
 changes = [
@@ -100,8 +106,10 @@ def joined(parts: list[Rows]) -> Rows:
 
 
 def _meant(statistic: Statistic, parts: list[Rows]) -> Rows:
-    """With labels that the statistic is meant for: the largest numbers of either sign, where those."""
+    """With labels that the statistic is meant for: the largest numbers of either sign, or one of two classes."""
     rows = joined(parts)
+    if "classes" in statistic.targets:
+        return replace(rows, y=np.where(rows.y > 0, 1, 2).astype(np.int8))
     return rows if "sides" in statistic.targets else replace(rows, y=rows.y.astype(np.int16) * np.int16(2047))
 
 
@@ -120,7 +128,7 @@ def test_every_statistic_that_bounds_units_is_fuzzed_by_whole_units() -> None:
 @bounds
 def test_sums_are_those_of_exact_weights_for_any_partitioning(statistic: Statistic, bound: int) -> None:
     draw = np.random.default_rng(3)
-    units = rows_of(draw, [1, 2, 3, 7, 40, 1, 5], bound)
+    units = [_meant(statistic, [unit]) for unit in rows_of(draw, [1, 2, 3, 7, 40, 1, 5], bound)]
     whole = Bounded(WIDTH, statistic, bound, LATTICE.bits)
     rows = joined(units)
     flight = in_flight(whole)

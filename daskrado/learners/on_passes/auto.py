@@ -13,7 +13,7 @@ from daskrado.learners.on_passes.iterative import Guarantee, IterativeLearner, L
 from daskrado.losses.margin import Huber
 from daskrado.losses.residual import ResidualHuber
 from daskrado.privacy.perturbation import PublicFacts
-from daskrado.table.label import Target
+from daskrado.table.label import Label
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,10 @@ class Auto(IterativeLearner):
     centres: ClassVar[bool] = True
     hidden: ClassVar[frozenset[str]] = frozenset({"number"})
 
-    def for_target(self, target: Target) -> IterativeLearner:
-        return Auto(target == "number")
+    def for_label(self, label: Label) -> IterativeLearner:
+        if label.target == "classes":  # the only one that takes them
+            return PrivateGradient().for_label(label)
+        return Auto(label.target == "number")
 
     def ranked(self, facts: PublicFacts) -> list[tuple[float, IterativeLearner]]:
         """Candidates by forecast, best first; those that refuse these facts are left out, unless all do."""

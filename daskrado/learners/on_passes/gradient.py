@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, ClassVar
@@ -19,6 +19,7 @@ from daskrado.learners.on_passes.descent_errors import Trace, descent_bars, publ
 from daskrado.learners.on_passes.iterative import (
     GOOD_NORM,
     Guarantee,
+    IterativeLearner,
     Learned,
     LossLearner,
     Session,
@@ -27,8 +28,9 @@ from daskrado.learners.on_passes.iterative import (
 )
 from daskrado.learners.on_passes.preconditioner import OWN_DEVIATIONS, Preconditioner
 from daskrado.learners.on_passes.schedule import STEPS, Schedule, noises, schedule
-from daskrado.losses.margin import Huber, HuberLogistic, SmoothHinge
+from daskrado.losses.margin import Huber, HuberLogistic, Loss, SmoothHinge
 from daskrado.losses.residual import ResidualHuber
+from daskrado.models.error_bars import ErrorBars
 from daskrado.privacy.accountant import rounding_gap
 from daskrado.privacy.gaussian_calibration import Calibration, calibrate
 from daskrado.privacy.noise import MAX_SCALE, discrete_gaussian
@@ -37,7 +39,10 @@ from daskrado.statistics.base import Statistic, Summary
 from daskrado.statistics.bounded import Bounded
 from daskrado.statistics.second_moments import MOST_FEATURES, SecondMoments
 from daskrado.statistics.slopes import SlopeSum, slope_bits_for
+from daskrado.table.label import Label
 from daskrado.table.lattice import Lattice
+
+Vector = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,29 @@ class PrivateGradient(LossLearner):
         if self.loss is not None and self.loss.lipschitz is None:
             raise UsageError(f"loss {self.loss.name} has no bound on its slope: gradient needs logistic or a hinge")
 
+    @property
+    def vectors(self) -> int:
+        """How many vectors of weights there are."""
+        return 1
+
+    def for_label(self, label: Label) -> IterativeLearner:
+        if label.target == "classes":
+            if self.loss is not None:
+                raise UsageError("learner gradient has the softmax loss where there are several classes: drop loss")
+            return self.of_classes(label)
+        return super().for_label(label)
+
+    def of_classes(self, label: Label) -> IterativeLearner:
+        """The same descent for several classes."""
+        from daskrado.learners.on_passes.softmax import SoftmaxGradient
+
+        assert label.classes is not None
+        return SoftmaxGradient(None, self.steps, self.length, self.smooth, self.centre, len(label.classes))
+
+    def _slopes(self, weights: NDArray[np.float64], loss: Loss | None, facts: PublicFacts) -> Statistic:
+        """The sum of gradients at weights, one row for each vector."""
+        return SlopeSum.at(weights[0], loss or Huber(), lattice_of(facts), slope_bits_of(facts))
+
     def schedule(self, facts: PublicFacts) -> Schedule:
         """All that a run does, from public facts."""
         return schedule(facts, self.loss, self.steps, self._noises(facts, self.calibration(facts).mu), self.length)
@@ -105,7 +133,7 @@ class PrivateGradient(LossLearner):
 
         def gap(mu: float) -> float:
             on_moments, on_slopes = self._noises(facts, mu)
-            drawn = rounding_gap(facts.width * self.steps, on_slopes / unit)
+            drawn = rounding_gap(self.vectors * facts.width * self.steps, on_slopes / unit)
             moments = _moments(facts)
             least = on_moments / moments_unit / (math.sqrt(2.0) if moments.pairs else 1.0)
             places = self.centring(facts, mu)
@@ -121,19 +149,18 @@ class PrivateGradient(LossLearner):
         return Centring.planned(facts, mu, _reach(facts, counted(facts)))
 
     def _noises(self, facts: PublicFacts, mu: float) -> tuple[float, float]:
-        lattice = _lattice(facts)
         if (places := self.centring(facts, mu)) is not None:
             mu *= math.sqrt(1 - places.share)
-        slopes = SlopeSum.at(np.zeros(facts.width), self.loss or Huber(), lattice, _slope_bits(facts))
+        slopes = self._slopes(np.zeros((self.vectors, facts.width)), self.loss, facts)
         return noises(facts, mu, self.steps, _reach(facts, _moments(facts)), _reach(facts, slopes))
 
     def guarantee(self, facts: PublicFacts) -> Guarantee:
         """All draws together, as one Gaussian; noise and, where their number is public, rows must fit the lattice."""
         found = self.calibration(facts)
         check_worthwhile(facts, gaussian=True)
-        lattice, rows = _lattice(facts), facts.rows if facts.relation.rows_public else None
+        lattice, rows = lattice_of(facts), facts.rows if facts.relation.rows_public else None
         _check_room(self.schedule(facts), facts)
-        for statistic in (_moments(facts), SlopeSum.at(np.zeros(1), Huber(), lattice, _slope_bits(facts))):
+        for statistic in (_moments(facts), SlopeSum.at(np.zeros(1), Huber(), lattice, slope_bits_of(facts))):
             lattice.guard(rows, statistic.largest_per_row(lattice))
         return Guarantee(found.event, facts.delta, "noisy gradient", found.theorem)
 
@@ -174,31 +201,36 @@ class PrivateGradient(LossLearner):
         domain = session.passes.domain
         moments = self._second_moments(session, facts, plan)
         metric = Preconditioner(domain, plan, moments, neighbours=self.smooth)
-        alone = np.zeros(facts.width)
-        follow = metric.at(alone)
-        place, before, gathered, total, point, late = (np.zeros(facts.width) for _ in range(6))
+        follow = [metric.at(np.zeros(facts.width))] * self.vectors
+        place, before, gathered, total, point, late = (np.zeros((self.vectors, facts.width)) for _ in range(6))
         averaged = max(1, plan.count // 2)
         begin_step(session.progress, "descent step")
         for step in range(1, plan.count + 1):
             ahead = place + plan.momentum * (place - before)
-            here = follow(ahead)
+            here = _followed(follow, ahead)
             gradient = self._gradient(session, facts, plan, here)
             gathered += gradient
             place, before = ahead - gradient, place
             if metric.bins and step & (step - 1) == 0:  # what stands out changes as the root of the steps does
-                follow = metric.at(metric.standing_out(gathered, plan.noise / facts.rows * math.sqrt(step)))
+                noise = plan.noise / facts.rows * math.sqrt(step)
+                follow = [metric.at(metric.standing_out(one, noise)) for one in gathered]
             if step > plan.count - averaged:
-                total += follow(place) / averaged
+                total += _followed(follow, place) / averaged
                 point, late = point + here / averaged, late + gradient / averaged
             if session.progress is not None:
                 session.progress(step, plan.count)
-        trace = Trace.of(plan, facts, moments, point, late, averaged, gathered)
-        told = published_weights(domain, trace, total)
+        parts = zip(point, late, gathered, strict=True)
+        traces = [Trace.of(plan, facts, moments, at, mean, averaged, whole) for at, mean, whole in parts]
+        told = np.array([published_weights(domain, *pair) for pair in zip(traces, total, strict=True)])
         details = self._details(plan)
         if places is not None:
             details |= {"centred_numbers": facts.numbers, "share_of_centring": places.share}
             details["noise_std_of_counts"] = places.noise
-        return Learned(told / facts.norm_bound, details, bars=descent_bars(domain, trace), domain=domain)
+        if self.vectors > 1:
+            bars = ErrorBars.none(told.size, "no intervals: the label has several classes")
+            return Learned(told / facts.norm_bound, details, bars=bars, domain=domain)
+        bars = descent_bars(domain, traces[0])
+        return Learned(told[0] / facts.norm_bound, details, bars=bars, domain=domain)
 
     def _second_moments(self, session: Session, facts: PublicFacts, plan: Schedule) -> NDArray[np.float64]:
         """Of rows in the unit ball, released."""
@@ -220,13 +252,13 @@ class PrivateGradient(LossLearner):
         self, session: Session, facts: PublicFacts, plan: Schedule, weights: NDArray[np.float64]
     ) -> NDArray[np.float64]:
         """The mean gradient for rows in the unit ball, released."""
-        slopes = SlopeSum.at(weights, plan.loss, session.passes.lattice, _slope_bits(facts))
+        slopes = self._slopes(weights, plan.loss, facts)
         unit = _units(facts)[1]
         noisy = session.draw(
             partial(session.passes.sum, slopes, share=session.share),
             lambda summary: discrete_gaussian(summary.vector, plan.noise / unit),
         )
-        return np.asarray(noisy * (unit / facts.rows))
+        return np.asarray(noisy * (unit / facts.rows)).reshape(weights.shape)
 
     def _details(self, plan: Schedule) -> dict[str, Any]:
         details = {
@@ -252,6 +284,10 @@ def _centred_in_words(facts: PublicFacts, places: Centring | None) -> str:
     return f"{facts.numbers} centred and scaled first by {100 * places.share:.2g} % of the budget ({noise})"
 
 
+def _followed(follow: Sequence[Callable[[Vector], Vector]], vectors: Vector) -> Vector:
+    return np.array([one(vector) for one, vector in zip(follow, vectors, strict=True)])
+
+
 def _named(plan: Schedule) -> str:
     if not isinstance(plan.loss, HuberLogistic):
         return plan.loss.name
@@ -265,24 +301,26 @@ def _moments(facts: PublicFacts) -> SecondMoments:
 def _reach(facts: PublicFacts, statistic: Statistic) -> float:
     """How far one protected unit moves a sum."""
     if facts.spread or facts.weighted:
-        bits = _lattice(facts).bits
+        bits = lattice_of(facts).bits
         return Bounded(facts.width, statistic, facts.rows_per_unit, bits).sensitivity(facts.relation).l2
     return statistic.sensitivity(facts.relation).l2 * facts.rows_per_unit
 
 
-def _lattice(facts: PublicFacts) -> Lattice:
+def lattice_of(facts: PublicFacts) -> Lattice:
+    """The grid of the rows, as given or by a public rule."""
     rule = PrivateGradient.default_bits if facts.relation.rows_public else PrivateGradient.secret_bits
     return Lattice(facts.norm_bound, facts.lattice_bits or rule)
 
 
-def _slope_bits(facts: PublicFacts) -> int:
-    return slope_bits_for(_lattice(facts), rows_public=facts.relation.rows_public)
+def slope_bits_of(facts: PublicFacts) -> int:
+    """Of the grid of slopes."""
+    return slope_bits_for(lattice_of(facts), rows_public=facts.relation.rows_public)
 
 
 def _units(facts: PublicFacts) -> tuple[float, float]:
     """What one integer step of the moments, and of a sum of gradients, is worth for rows in the unit ball."""
-    bits = _lattice(facts).bits
-    return math.ldexp(1.0, -2 * bits), math.ldexp(1.0, -bits - _slope_bits(facts))
+    bits = lattice_of(facts).bits
+    return math.ldexp(1.0, -2 * bits), math.ldexp(1.0, -bits - slope_bits_of(facts))
 
 
 def _check_room(plan: Schedule, facts: PublicFacts) -> None:
@@ -291,5 +329,5 @@ def _check_room(plan: Schedule, facts: PublicFacts) -> None:
         if noise > MAX_SCALE * unit:
             raise UsageError(
                 f"noise of {noise:.3g} rows has no room in 64-bit sums: raise epsilon, or lower lattice_bits "
-                f"(now {_lattice(facts).bits})"
+                f"(now {lattice_of(facts).bits})"
             )

@@ -26,7 +26,7 @@ from daskrado.statistics.second_moments import SecondMoments
 from daskrado.statistics.slopes import SECRET_ROW_BITS
 from daskrado.table.columns import plain_numbers
 from daskrado.table.domain import Domain
-from daskrado.table.label import TARGETS, Target
+from daskrado.table.label import TARGETS, Label
 
 if TYPE_CHECKING:
     from daskrado.lake.collect import Progress
@@ -107,10 +107,10 @@ class IterativeLearner(Learner):
         del facts
         return self
 
-    def for_target(self, target: Target) -> IterativeLearner:
-        """The learner as it is for such labels; refuses those that it cannot learn."""
-        if target != "sides":
-            raise UsageError(f"learner {self.name} needs a label of two sides; for a number take moments or gradient")
+    def for_label(self, label: Label) -> IterativeLearner:
+        """The learner as it is for such a label; refuses one that it cannot learn."""
+        if label.target != "sides":
+            raise UsageError(f"learner {self.name} needs a label of two sides; else take moments or gradient")
         return self
 
     def numbers(self, domain: Domain) -> int:
@@ -157,8 +157,11 @@ class LossLearner(IterativeLearner):
             found |= {} if h is None else {"loss": {"kind": loss, "h": h}}
         return found
 
-    def for_target(self, target: Target) -> IterativeLearner:
-        """With a loss for such labels: of a number the default is one of residuals."""
+    def for_label(self, label: Label) -> IterativeLearner:
+        """With a loss for such a label: of a number the default is one of residuals."""
+        target = label.target
+        if target == "classes":
+            raise UsageError(f"learner {self.name} needs a label of two sides; else take moments or gradient")
         own = {one.name: one for one in fields(self)}["loss"].default  # type: ignore[arg-type]
         loss: Loss | None = vars(self)["loss"]
         if target == "number" and loss == own:

@@ -49,8 +49,10 @@ class NoisyMoments:
 
     @property
     def seen(self) -> Mask:
-        """Which features stand out of the noise."""
-        return stands_out(self.mean, np.diag(self.second), self.mean_noise, self.second_noise)
+        """Which features stand out of the noise; of several classes, for any of them."""
+        means, squares = np.atleast_2d(self.mean.T), np.diag(self.second)
+        found = [stands_out(one, squares, self.mean_noise, self.second_noise) for one in means]
+        return np.asarray(np.any(found, axis=0))
 
 
 def enough(noise: float, width: int) -> float:

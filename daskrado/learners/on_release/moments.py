@@ -15,9 +15,12 @@ from daskrado.errors import UsageError
 from daskrado.learners.base import Learned, ReleaseLearner
 from daskrado.learners.on_release.identified import Identified, Matrix, Vector
 from daskrado.learners.on_release.moment_errors import NoisyMoments, enough, error_bars
+from daskrado.models.error_bars import ErrorBars
 from daskrado.privacy.release import Release
+from daskrado.statistics.class_moments import ClassMoments
 from daskrado.statistics.moments import Moments, symmetric
 from daskrado.table.domain import Domain
+from daskrado.table.label import Target
 
 
 @dataclass(frozen=True)
@@ -34,8 +37,8 @@ class MomentsLearner(ReleaseLearner):
     regularisation: Annotated[float | None, Field(ge=0)] = None
 
     name: ClassVar[str] = "moments"
-    statistics: ClassVar[tuple[str, ...]] = ("moments", "number_moments")
-    of_numbers: ClassVar[str | None] = "number_moments"
+    statistics: ClassVar[tuple[str, ...]] = ("moments", "number_moments", "class_moments")
+    statistic_of: ClassVar[Mapping[Target, str]] = {"number": "number_moments", "classes": "class_moments"}
     older_names: ClassVar[Mapping[str, str]] = {"ridge": "regularisation"}
 
     def fit(self, release: Release) -> tuple[NDArray[np.float64], dict[str, Any]]:
@@ -62,6 +65,11 @@ class MomentsLearner(ReleaseLearner):
         }
         if moments.label is not None:
             details["residual_std"] = domain.label.span[1] * math.sqrt(moments.residual_square(domain, theta, found))
+        if isinstance(release.statistic, ClassMoments):
+            why = ErrorBars.none(
+                domain.width * release.statistic.classes, "no intervals: the label has several classes"
+            )
+            return Learned((found.centre @ theta / bound).T, details, bars=why)
         bars = error_bars(domain, moments, found)
         if self.regularisation and np.isfinite(bars.low).any():
             bars = replace(bars, about=f"{bars.about}; weights are shrunk by regularisation, intervals are not")
@@ -74,7 +82,7 @@ def _moments(release: Release) -> NoisyMoments:
         raise UsageError(f"learner moments needs the statistic moments, got {release.statistic.name}")
     bound, said = release.lattice.norm_bound, release.statement
     return NoisyMoments(
-        release.values["mean"] / bound,
+        release.values["mean"].T / bound,  # of several classes one column each
         symmetric(release.values["second"], release.statistic.width) / bound**2,
         release.noise_std["mean"] / bound,
         release.noise_std["second"] / bound**2,
@@ -90,7 +98,7 @@ def _solved(moments: NoisyMoments, basis: Matrix, ridge: float, plain: float) ->
     # Directions without any signal or ridge get no weight instead of a division by zero.
     useful = clipped > max(float(clipped.max(initial=0.0)), 1.0) * 1e-12
     inverse = np.divide(1.0, clipped, out=np.zeros(len(values)), where=useful)
-    theta = basis @ (vectors @ (inverse * (vectors.T @ (basis.T @ moments.mean))))
+    theta = basis @ (vectors @ (inverse * (vectors.T @ (basis.T @ moments.mean)).T).T)
     return theta, int((values < 0).sum())
 
 
