@@ -16,6 +16,7 @@ from daskrado.errors import DataError, UsageError, about_the_key
 from daskrado.jobs.base import Charge, Line, Run, calibrated
 from daskrado.jobs.evaluation_report import Measured
 from daskrado.jobs.section import Section
+from daskrado.lake.frame_columns import of_objects
 from daskrado.lake.scan import Lake
 from daskrado.models.decision import Decision
 from daskrado.models.evaluation import Evaluation, equal_bins
@@ -185,8 +186,9 @@ class Measurement:
             where = f"{path}: by {group.column!r}".removeprefix(": ")
             if group.column not in schema.names:
                 raise DataError(f"{where}: {no_column(group.column, schema.names)}")
-            kind = schema.field(group.column).type
-            if not pa.types.is_null(kind) and value_set(group.values, kind) is None:
+            field = schema.field(group.column)
+            kind = field.type
+            if not (pa.types.is_null(kind) or of_objects(field)) and value_set(group.values, kind) is None:
                 raise DataError(f"{where}: it is {kind}, but the groups are {shown(group.values)}")
 
     def _grid(self, reach: float, threshold: float) -> NDArray[np.float64]:

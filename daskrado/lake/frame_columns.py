@@ -14,6 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from daskrado.table.arrow_arrays import as_text
+
 _FOUND = b"daskrado: found in values"
 
 
@@ -26,38 +28,39 @@ def found_array(column: Any) -> pa.Array | None:
 
 
 def free_column(column: Any) -> pa.Array:
-    """A pandas column that the Domain does not declare; objects of a type that names nobody as their texts."""
+    """A pandas column that the Domain does not declare; objects, and what has no one type, as their texts."""
     found = found_array(column)
-    if found is not None and (column.dtype != object or _names(found.type)):
+    if found is not None and (column.dtype != object or pa.types.is_string(found.type)):
         return found
     return pa.Array.from_pandas(texts(column))
 
 
 def texts(column: Any) -> Any:
-    """The values of a pandas column as they read, 7.0 as 7; what is no Unicode is replaced."""
-
-    def text(value: Any) -> str:
-        whole = isinstance(value, float) and value.is_integer()
-        return str(int(value) if whole else value).encode("utf-8", "replace").decode()
-
-    return column.astype(object).map(text, na_action="ignore")
+    """The values of a pandas column as they read."""
+    return column.astype(object).map(as_text, na_action="ignore")
 
 
-def _names(kind: pa.DataType) -> bool:
-    return any(is_kind(kind) for is_kind in (pa.types.is_string, pa.types.is_integer, pa.types.is_boolean))
+def pandas_field(name: str, array: pa.Array, *, number: bool = False, objects: bool = False) -> pa.Field:
+    """The schema's entry for a column of a pandas frame, marked where values gave it its type.
 
-
-def pandas_field(name: str, array: pa.Array, *, number: bool = False) -> pa.Field:
-    """The schema's entry for a column of a pandas frame; ``number`` where the Domain declares one, which is no id."""
+    ``number`` where the Domain declares one, which is no id; ``objects`` where it holds the texts of objects.
+    """
     kind = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
-    found = number or pa.types.is_floating(kind)
-    return pa.field(name, array.type, metadata={_FOUND: b"a number" if number else b"an id"} if found else None)
+    floats = b"an id" if pa.types.is_floating(kind) else None
+    found = b"a number" if number else b"texts" if objects else floats
+    return pa.field(name, array.type, metadata=None if found is None else {_FOUND: found})
+
+
+def of_objects(field: pa.Field) -> bool:
+    """Whether a column holds the texts of objects, which may be anything."""
+    return bool((field.metadata or {}).get(_FOUND) == b"texts")
 
 
 def id_type(field: pa.Field) -> pa.DataType:
     """The type that a column has where it names something; found by no value, if pandas gave it one by values."""
-    found = (field.metadata or {}).get(_FOUND)
-    return field.type if found is None else pa.float64() if found == b"a number" else pa.int64()
+    found = (field.metadata or {}).get(_FOUND, b"")
+    kinds = {b"a number": pa.float64(), b"an id": pa.int64()}
+    return kinds.get(found, field.type)
 
 
 def whole_numbers(column: Any) -> Any:

@@ -127,18 +127,17 @@ def to_arrow(frame: pd.DataFrame, need: Sequence[str], domain: Domain | None = N
     type is read as the ``domain`` declares it, or refused without one. Arrow's own words are never passed on: they
     may quote a cell.
     """
-    arrays: dict[str, pa.Array] = {}
-    for name in map(str, frame.columns):
-        if name in frame.columns:
-            column = frame[name]
-            if domain is not None and name == domain.id and column.dtype.kind == "f":
-                column = _declared(domain, name, column)  # whole numbers, but for a null among them
-            arrays[name] = _needed(domain, name, column) if name in need else free_column(column)
     declared = {} if domain is None else domain.columns
-    fields = [
-        pandas_field(name, own, number=isinstance(declared.get(name), NumericColumn)) for name, own in arrays.items()
-    ]
-    return pa.table([*arrays.values()], schema=pa.schema(fields))
+    arrays, fields = [], []
+    for name in (name for name in map(str, frame.columns) if name in frame.columns):
+        column = frame[name]
+        if domain is not None and name == domain.id and column.dtype.kind == "f":
+            column = _declared(domain, name, column)  # whole numbers, but for a null among them
+        free = name not in need
+        arrays.append(free_column(column) if free else _needed(domain, name, column))
+        number, objects = isinstance(declared.get(name), NumericColumn), free and column.dtype == object
+        fields.append(pandas_field(name, arrays[-1], number=number, objects=objects))
+    return pa.table(arrays, schema=pa.schema(fields))
 
 
 def _needed(domain: Domain | None, name: str, column: Any) -> pa.Array:

@@ -50,6 +50,14 @@ def _text(data: Any) -> Any:
     return data.cast(pa.string()) if pa.types.is_string_view(data.type) else data
 
 
+def as_text(value: Any) -> str:
+    """A value of a column of objects as it reads: truths as folders are named, 7.0 as 7, nothing but Unicode."""
+    if isinstance(value, bool | np.bool_):
+        return str(value).lower()
+    whole = isinstance(value, float) and value.is_integer()
+    return str(int(value) if whole else value).encode("utf-8", "replace").decode()
+
+
 def in_days(data: pa.Array) -> pa.Array:
     """Dates and moments as days since 1970."""
     if pa.types.is_date32(data.type):

@@ -12,7 +12,16 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from daskrado.table import inner_loops as loops
-from daskrado.table.arrow_arrays import in_days, null_mask, places_or_none, plain, to_numpy, trimmed, value_set
+from daskrado.table.arrow_arrays import (
+    as_text,
+    in_days,
+    null_mask,
+    places_or_none,
+    plain,
+    to_numpy,
+    trimmed,
+    value_set,
+)
 from daskrado.table.domain import BooleanColumn, CategoricalColumn, DateColumn, Domain, NumericColumn
 from daskrado.table.encoded_table import EncodedTable, Labels
 from daskrado.table.label import Scalar
@@ -189,6 +198,8 @@ def encode_groups(
     """
     flat = _flat(data)
     index = places_or_none(flat, values)
+    if index is None and optional:  # objects of a pandas frame are read as texts, whatever they hold
+        index = places_or_none(flat, [as_text(value) for value in values])
     if index is None:
         out.mismatch(column, f"is {flat.type}, but the groups are {list(values)[:5]}")
         return

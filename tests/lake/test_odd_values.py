@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+import daskrado
 from daskrado.errors import DataError
 from daskrado.lake.blocks import PartOfLake
 from daskrado.lake.collect import collect
@@ -19,9 +21,12 @@ from daskrado.lake.frame_blocks import values_of
 from daskrado.lake.holdout import Part, check_column
 from daskrado.lake.scan import Lake, open_lake
 from daskrado.lake.units import units_of
+from daskrado.models.linear import LinearModel
 from daskrado.privacy.protect import Protect
+from daskrado.privacy.statement import PrivacyStatement
 from daskrado.statistics import MeanOperator
 from daskrado.table.domain import Domain
+from daskrado.table.encoding import encode_groups, encode_table
 from daskrado.table.lattice import Lattice
 from daskrado.table.yaml_file import parse
 
@@ -118,6 +123,28 @@ def test_in_a_column_of_the_domain_it_moves_no_other_row(column: str, odd: Any) 
 
     usual = [ROW[column]] * 3
     assert np.array_equal(total([*usual, odd]) - total([ROW[column], odd]), 2 * total([ROW[column]]))
+
+
+@pytest.mark.parametrize("odd", [None, "seven", 7.5, b"c", [9], True], ids=repr)
+@pytest.mark.parametrize("usual", [[1, 2], [1.0, 2.0], ["u", "v"], [True, False]], ids=repr)
+def test_in_a_column_of_groups_it_is_in_no_other_group(usual: list[Any], odd: Any, own_ledger: Path) -> None:
+    """Of a private evaluation, which tells rows of each group apart: refused or not, and where the others are."""
+    found = []
+    for values in ([usual[0], *usual], [usual[0], *usual, odd]):
+        whole = frame("g", values)
+        job = {"kind": "evaluate", "dataset": "d", "lake": whole, "domain": DOMAIN, "output": "unused"}
+        job |= {
+            "model": LinearModel(DOMAIN, np.ones(DOMAIN.width), PrivacyStatement.none(), "moments"),
+            "by": [{"column": "g", "values": usual}],
+        }
+        job |= {"protect": {"relation": "add_remove", "unit": "x"}, "budget": {"epsilon": 0.1, "delta": 1e-6}}
+        daskrado.run({**job, "ledger": {"first_limit": {"epsilon": 9, "delta": 1e-5}}}, write=False)
+        ((_, table),) = open_lake(whole, DOMAIN).partitions[0].tables([*ROW, "g"])
+        encoded = encode_table(DOMAIN, table)
+        encode_groups(encoded, table.column("g"), "g", usual, optional=True)
+        assert encoded.groups is not None
+        found.append([int(place) for place in encoded.groups[:3]])
+    assert found == [[0, 0, 1]] * 2
 
 
 @pytest.mark.parametrize("values", [[1.0, 2.0], [1, 2], [1.0, None], [1, "x"]], ids=repr)
