@@ -15,16 +15,20 @@ from daskrado.parties.masks import Words
 from daskrado.parties.rounds import Round
 
 KIND = "daskrado.bundle/1"
+_MOST_SAID = 1000  # characters of what a site says that it read
 
 
-def seal_bundle(round_: Round, site: str, domain: str, words: Words, keys: PrivateKeys) -> bytes:
-    """The bytes that a site publishes: a masked vector and what it belongs to."""
+def seal_bundle(
+    round_: Round, site: str, domain: str, words: Words, keys: PrivateKeys, reads: str | None = None
+) -> bytes:
+    """The bytes that a site publishes: a masked vector, what it belongs to, and what was read, if not all rows."""
     content = {
         "study": round_.study,
         "round": round_.number,
         "round_sha256": round_.digest.hex(),
         "domain_sha256": domain,
         "site": site,
+        **({} if reads is None else {"reads": reads}),
         "words": base64.b64encode(words.astype("<u8").tobytes()).decode(),
     }
     return keys.seal(KIND, content)
@@ -37,6 +41,7 @@ class Bundle:
     site: str
     words: Words
     sha256: str
+    reads: str | None = None  # the blocks of its lake that a site read; None for all rows
 
 
 def read_bundle(data: bytes, round_: Round, domain: str, size: int) -> Bundle:
@@ -62,7 +67,10 @@ def read_bundle(data: bytes, round_: Round, domain: str, size: int) -> Bundle:
         raise DataError(f"truncated: the vector of site {site!r} is not base64") from None
     if len(raw) != 8 * size:
         raise DataError(f"of a vector of {len(raw) / 8:g} numbers, where the statistic has {size}")
-    return Bundle(site, np.frombuffer(raw, dtype="<u8").astype(np.uint64), hashlib.sha256(data).hexdigest())
+    reads = document.text("reads") if "reads" in document.content else None
+    if reads is not None and not (reads.isprintable() and 0 < len(reads) <= _MOST_SAID):
+        raise DataError(f"of site {site!r}, which does not say in one short line what it read")
+    return Bundle(site, np.frombuffer(raw, dtype="<u8").astype(np.uint64), hashlib.sha256(data).hexdigest(), reads)
 
 
 @dataclass(frozen=True)
@@ -73,6 +81,12 @@ class Tally:
     missing: tuple[str, ...]
     refused: tuple[str, ...]
     repeated: tuple[str, ...]
+
+    @property
+    def reads(self) -> dict[str, str]:
+        """What each site says that it read, where one of them read blocks of its lake only."""
+        said = {site: bundle.reads for site, bundle in sorted(self.accepted.items())}
+        return {site: text or "all rows" for site, text in said.items()} if any(said.values()) else {}
 
     @property
     def counted(self) -> dict[str, str]:

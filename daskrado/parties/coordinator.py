@@ -72,6 +72,7 @@ class _Standing:
         plan, arrived, closing = terms.plan(len(round_.roster)), where.bundles(round_), where.closing(round_)
         counted = None if closing is None else {*closing.counted.values()}
         tally = sort_bundles(arrived, round_, terms.domain.digest(), plan.job.summed.size, counted)
+        plan = terms.plan(len(round_.roster), reads=tally.reads) if tally.reads else plan
         return cls(where, round_, terms, plan, tally, closing)
 
     def close(self, outcome: str, own: PrivateKeys) -> Closing:
@@ -144,6 +145,7 @@ class _Standing:
             "roster_fingerprint": round_.roster_fingerprint,
             "minimum": round_.minimum,
             "noise": noise,
+            **({"sites_read": self.tally.reads} if self.tally.reads else {}),
         }
         lines = (f"study {round_.study}, round {round_.number}: {title}", f"noise: {noise['added_by']}")
         return replace(
@@ -151,7 +153,7 @@ class _Standing:
             title=f"{round_.study}: {title}",
             facts={**outcome.facts, **facts},
             lines=[*lines, *outcome.lines],
-            sections=lambda: [*_sections(round_, noise), *outcome.sections()],
+            sections=lambda: [*_sections(round_, noise, self.tally.reads), *outcome.sections()],
             notes=tuple(f"refused or repeated: {note}" for note in (*self.tally.refused, *self.tally.repeated)),
         )
 
@@ -174,14 +176,14 @@ class _Standing:
         return facts
 
 
-def _sections(round_: Round, noise: dict[str, Any]) -> Iterator[Section]:
+def _sections(round_: Round, noise: dict[str, Any], reads: dict[str, str]) -> Iterator[Section]:
     """For the data protection officers of all sites."""
     yield Section(
         "Sites",
         text=f"Round {round_.number}. The coordinator saw one masked vector of each site and learned their sum; "
         f"roster fingerprint {round_.roster_fingerprint}.",
-        header=("site", "key"),
-        rows=[(name, keys.fingerprint) for name, keys in round_.roster.items()],
+        header=("site", "key", "read"),
+        rows=[(name, keys.fingerprint, reads.get(name, "all rows")) for name, keys in round_.roster.items()],
     )
     rows = [("noise", str(noise["added_by"]))]
     rows += [(f"on {name}", f"standard deviation {v:.4g} on the total") for name, v in noise["std_of_total"].items()]

@@ -172,7 +172,8 @@ def contribute(
             _check_open(where, round_)
             with _vector(plan, round_, agreement, ledger, progress, pay_again) as (vector, charged):
                 words = mask(vector, own, site, round_)
-                made = seal_bundle(round_, site, plan.job.domain.digest(), words, own)
+                reads = None if plan.job.blocks is None else str(plan.job.blocks)
+                made = seal_bundle(round_, site, plan.job.domain.digest(), words, own, reads)
                 agreement.store(round_, made)
         else:
             made = stored

@@ -131,8 +131,12 @@ class Terms(Frozen):
         dataset: str | None = None,
         cluster: ClusterConfig | None = None,
         blocks: Blocks | None = None,
+        reads: Mapping[str, str] | None = None,
     ) -> RoundPlan:
-        """The plan of a round among ``sites`` sites: at a site on its lake, or on blocks of it; else on none."""
+        """The plan of a round among ``sites`` sites: at a site on its lake, or on blocks of it; else on none.
+
+        ``reads`` is what sites said that they read, which the statement repeats.
+        """
         content: dict[str, Any] = self.model_dump(exclude={"study", "noise", "minimum", "domain"}, exclude_none=True)
         content |= {"domain": self.domain, "dataset": dataset or self.study, "lake": lake, "output": "."}
         if cluster is not None:
@@ -143,6 +147,9 @@ class Terms(Frozen):
         if not isinstance(job.privacy, Private):
             return RoundPlan(job)
         chosen, assumptions = self._noise_of(job, job.privacy, sites)
+        if reads:
+            said = "; ".join(f"{site} {text}" for site, text in reads.items())
+            assumptions.append(f"sites read, as they say: {said}; a row that is replaced keeps its block")
         room = 16 * job.summed.size
         charge = Charge.of(ROLE, chosen.event, job.privacy, chosen.name, chosen.theorem, assumptions, room=room)
         return RoundPlan(job, chosen, charge)

@@ -152,6 +152,19 @@ def test_each_block_of_a_site_pays_from_its_own_budget(by_day: Parties) -> None:
     assert len(by_day.states("west")) == 1
 
 
+@pytest.mark.parametrize("terms", [DISTRIBUTED, CENTRAL], ids=["distributed", "central"])
+def test_the_statement_of_a_study_says_what_its_sites_read(by_day: Parties, terms: dict[str, Any]) -> None:
+    by_day.open(**terms)
+    by_day.send("east", "north", blocks=Blocks.spoken("day:1"))
+    by_day.send("west")
+    found = by_day.combine()
+    last = {name: max(path.name for path in Path(by_day.lakes[name]).iterdir())[-1] for name in SITES}
+    read = {"east": f"day: {last['east']}", "north": f"day: {last['north']}", "west": "all rows"}
+    assert found.facts["sites_read"] == read
+    said = "; ".join(f"{site} {text}" for site, text in read.items())
+    assert f"sites read, as they say: {said}; a row that is replaced keeps its block" in found.statement.assumptions
+
+
 @pytest.mark.parametrize("text", ["", ":3", "day:0", "day:x", "day:-1"])
 def test_blocks_in_one_word_that_make_no_sense(text: str) -> None:
     with pytest.raises(UsageError, match="blocks are COLUMN, or COLUMN:LAST such as day:30, got"):

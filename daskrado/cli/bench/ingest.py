@@ -21,11 +21,11 @@ from daskrado.lake.pieces import Piece, pieces
 from daskrado.lake.sniff import sniffed
 from daskrado.lake.text_tables import TextFormat, byte_range
 
-_ROUNDS = 3
+ROUNDS = 3
 _BLOCK = 200_000
 
 
-def ingest_figures(rows: int, features: int) -> dict[str, float | int]:
+def ingest_figures(rows: int, features: int, rounds: int = ROUNDS) -> dict[str, float | int]:
     """Seconds of one and of two workers, and of one and of two processes that only parse the same pieces."""
     folder = Path(tempfile.mkdtemp(prefix="daskrado-bench-"))
     try:
@@ -37,7 +37,7 @@ def ingest_figures(rows: int, features: int) -> dict[str, float | int]:
         with connect(ClusterConfig(workers=1)) as single, connect(ClusterConfig(workers=2)) as double:
             assert double is not None
             parts = pieces([source], sniffed(source, TextFormat())[0], double)
-            for _ in range(_ROUNDS):
+            for _ in range(rounds):
                 bare_one.append(timed(partial(_bare, parts, 1))[0])
                 bare_two.append(timed(partial(_bare, parts, 2))[0])
                 for found, client in ((one, single), (two, double)):
@@ -46,6 +46,7 @@ def ingest_figures(rows: int, features: int) -> dict[str, float | int]:
         gain, bare = median(one) / median(two), median(bare_one) / median(bare_two)
         return {
             "rows": rows,
+            "rounds": rounds,
             "csv_mb": Path(source).stat().st_size >> 20,
             "seconds_one_worker": round(median(one), 2),
             "seconds_two_workers": round(median(two), 2),

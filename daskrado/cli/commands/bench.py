@@ -96,7 +96,13 @@ def erm(*, rows: Rows = 2_000_000, features: Count = 30, as_json: AsJson = False
 
 
 @command(bench)
-def ingest(*, rows: Rows = 5_000_000, features: Count = 28, as_json: AsJson = False) -> Lines:
+def ingest(
+    *,
+    rows: Annotated[int, click.IntRange(1000), "Of the table: 50,000,000 have 10 GB."] = 5_000_000,
+    features: Count = 28,
+    rounds: Annotated[int, click.IntRange(1), "Of one after the other; figures are medians."] = 3,
+    as_json: AsJson = False,
+) -> Lines:
     """CSV to Parquet by two workers and by one, against two bare parsing processes and one.
 
     Examples:
@@ -104,7 +110,7 @@ def ingest(*, rows: Rows = 5_000_000, features: Count = 28, as_json: AsJson = Fa
     """
     from daskrado.cli.bench.ingest import ingest_figures
 
-    return _shown(ingest_figures(rows, features), as_json)
+    return _shown(ingest_figures(rows, features, rounds), as_json)
 
 
 @command(bench)
