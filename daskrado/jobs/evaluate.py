@@ -40,7 +40,7 @@ class EvaluateJob(EvaluationKeys, PrivateJob):
     name: ClassVar[str] = "evaluate"
     addresses: ClassVar[tuple[Address, ...]] = (("model",), ("against",))
     counts_units: ClassVar[bool] = True
-    targets: ClassVar[tuple[Target, ...]] = ("sides", "number")
+    targets: ClassVar[tuple[Target, ...]] = ("sides", "number", "classes")
     title: ClassVar[str] = "{job.dataset}: how good a model is"
 
     model: Any = Field(repr=False)

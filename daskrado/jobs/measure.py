@@ -307,8 +307,9 @@ def measurement(
     domain: Domain, keys: EvaluationKeys, private: Private | None, assumptions: tuple[str, ...] = (), models: int = 1
 ) -> Measurement:
     """A plan inside a validator: what is wrong with it is said of the job's key."""
+    from daskrado.jobs.measure_classes import ClassMeasurement
     from daskrado.jobs.measure_numbers import NumberMeasurement
 
-    kind = Measurement if domain.label.target == "sides" else NumberMeasurement
+    kinds = {"sides": Measurement, "number": NumberMeasurement, "classes": ClassMeasurement}
     with about_the_key():
-        return kind(domain, keys, private, assumptions, models)
+        return kinds[domain.label.target](domain, keys, private, assumptions, models)

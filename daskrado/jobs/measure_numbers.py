@@ -1,4 +1,7 @@
-"""How models of a number are measured on private rows: one release of counts of residuals and of labels."""
+"""How models of a number are measured on private rows: one release of counts of residuals and of labels.
+
+What is told of them is told of models of several classes, too.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from daskrado.errors import UsageError
 from daskrado.jobs.base import Line, Run, calibrated
 from daskrado.jobs.measure import BITS, Gather, Measurement
 from daskrado.jobs.section import Section
+from daskrado.models.class_evaluation import ClassCounts
 from daskrado.models.decision import Decision
 from daskrado.models.evaluation import Estimate
 from daskrado.models.linear import LinearModel
@@ -22,12 +26,13 @@ from daskrado.privacy.release import Release
 from daskrado.statistics.score_cells import Score, ScoreCells, reach_of
 from daskrado.table.label_sides import LABEL_BITS
 
-Groups = Mapping[str, Mapping[str, NumberCells]]
-Found = tuple[NumberCells, Groups]
+Cells = NumberCells | ClassCounts
+Groups = Mapping[str, Mapping[str, Cells]]
+Found = tuple[Cells, Groups]
 
 
 @dataclass(frozen=True)
-class NumberMeasured:
+class CellsMeasured:
     """Evaluations by name, that of the model first."""
 
     evaluations: Mapping[str, Found]
@@ -36,7 +41,7 @@ class NumberMeasured:
     decision: Decision = Decision()  # noqa: RUF009 - frozen
 
     @property
-    def cells(self) -> NumberCells:
+    def cells(self) -> Cells:
         """Of the model itself, all groups together."""
         return next(iter(self.evaluations.values()))[0]
 
@@ -45,26 +50,11 @@ class NumberMeasured:
         """Of the model itself."""
         return next(iter(self.evaluations.values()))[1]
 
-    @property
-    def r_squared(self) -> Estimate:
-        """Of the model itself."""
-        return self.cells.r_squared
-
-    @property
-    def absolute_error(self) -> Estimate:
-        """Of the model itself."""
-        return self.cells.absolute_error
-
     def figures(self) -> dict[str, Estimate]:
         """The headline."""
-        found = {
-            "R^2": self.r_squared,
-            "mean absolute error": self.absolute_error,
-            "root mean squared error": self.cells.root_mean_square,
-            f"mean {self.label}": self.cells.mean_label,
-        }
+        found = self.cells.headline(self.label)
         for name, (cells, _) in list(self.evaluations.items())[1:]:
-            found |= {f"R^2, {name}": cells.r_squared, f"mean absolute error, {name}": cells.absolute_error}
+            found |= {f"{key}, {name}": one for key, one in cells.few().items()}
         return found
 
     def facts(self) -> dict[str, Any]:
@@ -81,8 +71,7 @@ class NumberMeasured:
             "figures": self.facts()["evaluation"],
             "groups": {
                 column: {
-                    name: {key: one.to_json() for key, one in _figures(cells).items()}
-                    for name, cells in found.items()
+                    name: {key: one.to_json() for key, one in cells.few().items()} for name, cells in found.items()
                 }
                 for column, found in self.groups.items()
             },
@@ -96,7 +85,7 @@ class NumberMeasured:
             yield f"  {name}: {figure}"
         for column, found in self.groups.items():
             for name, cells in found.items():
-                told = ", ".join(f"{key} {one}" for key, one in _figures(cells).items())
+                told = ", ".join(f"{key} {one}" for key, one in cells.few().items())
                 yield f"  {column} {name}: {told if cells.seen else 'nobody who stands out of the noise'}"
 
     def sections(self) -> list[Section]:
@@ -107,21 +96,16 @@ class NumberMeasured:
             Section(
                 "How good the model is",
                 text="Each figure has a 95 % interval: it covers the noise, and what another sample of as many would "
-                f"change. R^2 is the share of the label's variance that predictions explain.{where}",
+                f"change.{where}",
                 header=header,
                 rows=[_row(name, figure) for name, figure in self.figures().items()],
             )
         ]
+        found += [Section(title, header=top, rows=rows) for title, top, rows in self.cells.tables()]
         for column, groups in self.groups.items():
-            rows = [
-                _row(f"{name}: {key}", one) for name, cells in groups.items() for key, one in _figures(cells).items()
-            ]
+            rows = [_row(f"{name}: {key}", one) for name, cells in groups.items() for key, one in cells.few().items()]
             found.append(Section(f"By {column}", header=header, rows=rows))
         return found
-
-
-def _figures(cells: NumberCells) -> dict[str, Estimate]:
-    return {"R^2": cells.r_squared, "mean absolute error": cells.absolute_error}
 
 
 def _row(name: str, figure: Estimate) -> tuple[str, str, str]:
@@ -189,6 +173,6 @@ class NumberMeasurement(Measurement):
 
     def measured(
         self, names: Sequence[str], found: Sequence[Any], where: str, about: str, model: LinearModel
-    ) -> NumberMeasured:
+    ) -> CellsMeasured:
         del about, model
-        return NumberMeasured(dict(zip(names, found, strict=True)), self.domain.label.column, where)
+        return CellsMeasured(dict(zip(names, found, strict=True)), self.domain.label.column, where)

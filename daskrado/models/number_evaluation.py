@@ -141,6 +141,19 @@ class NumberCells:
             return Estimate(sum(self.bounds) / 2, *self.bounds)
         return _interval(Moment(self.label.value, self.label.variance), self.bounds[0])
 
+    def headline(self, label: str) -> dict[str, Estimate]:
+        """The figures that are told first."""
+        errors = {"root mean squared error": self.root_mean_square, f"mean {label}": self.mean_label}
+        return self.few() | errors
+
+    def few(self) -> dict[str, Estimate]:
+        """What is told of a group, or of another model."""
+        return {"R^2": self.r_squared, "mean absolute error": self.absolute_error}
+
+    def tables(self) -> list[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
+        """None beside the figures."""
+        return []
+
     def to_json(self) -> dict[str, Any]:
         """For a file: what was released, from which all else follows."""
         return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -150,28 +151,38 @@ class ScoreCells(Statistic):
     def partial(self, rows: Rows) -> IntVector:
         """Count, in steps of 2^-FINE."""
         rows = rows.where(rows.y != 0)
+        codes = self._codes(rows)
+        side = (rows.y > 0).astype(np.int64) if self.labels else np.zeros(len(rows.y), dtype=np.int64)
+        parts: list[IntVector] = []
+        for score, block in zip(self.scores, self.blocks, strict=True):
+            _, sides, bins = block.shape
+            edges = np.array(score.edges, dtype=np.float64)
+            cell = side * bins + np.searchsorted(edges, score.scores(rows), side="right")
+            parts += self._counted(codes, cell, sides * bins)
+        return np.concatenate(parts).astype(np.int64) << FINE
+
+    def _codes(self, rows: Rows) -> list[IntVector]:
+        """The group of each row, column by column."""
         codes = [axis.codes(rows.features, rows.y) for axis in self.axes]
         if self.outside is not None:
             known = np.full(len(rows.y), -1) if rows.groups is None else rows.groups
             codes.append(np.where(known < 0, len(self.outside.values), known).astype(np.int64))
-        codes = codes or [np.zeros(len(rows.y), dtype=np.int64)]
-        side = (rows.y > 0).astype(np.int64) if self.labels else np.zeros(len(rows.y), dtype=np.int64)
-        parts = []
-        for score, block in zip(self.scores, self.blocks, strict=True):
-            _, sides, bins = block.shape
-            margins = score.scores(rows)
-            cell = side * bins + np.searchsorted(np.array(score.edges, dtype=np.float64), margins, side="right")
-            for size, group in zip(self.sizes, codes, strict=True):
-                inside = group >= 0
-                at = (group * sides * bins + cell)[inside]
-                parts.append(np.bincount(at, minlength=size * sides * bins))
-        return np.concatenate(parts).astype(np.int64) << FINE
+        return codes or [np.zeros(len(rows.y), dtype=np.int64)]
+
+    def _counted(self, codes: list[IntVector], cell: IntVector, cells: int) -> Iterator[IntVector]:
+        """Rows by group and cell, column by column."""
+        for size, group in zip(self.sizes, codes, strict=True):
+            inside = group >= 0
+            yield np.bincount((group * cells + cell)[inside], minlength=size * cells)
 
     def sensitivity(self, relation: Relation) -> Sensitivity:
         """See the class."""
+        return self._moved(relation, len(self.scores))
+
+    def _moved(self, relation: Relation, models: int) -> Sensitivity:
         if relation not in (Relation.ADD_REMOVE, Relation.REPLACE_ONE):
             self.unsupported(relation)
-        moved = len(self.scores) * len(self.sizes) * (1 if relation is Relation.ADD_REMOVE else 2)
+        moved = models * len(self.sizes) * (1 if relation is Relation.ADD_REMOVE else 2)
         return Sensitivity(float(moved), math.sqrt(moved))
 
     def largest_per_row(self, lattice: Lattice) -> int:

@@ -32,6 +32,7 @@ from daskrado.statistics import (
     UniformRados,
 )
 from daskrado.statistics.boosting import MistakeCounts
+from daskrado.statistics.class_cells import ClassCells
 from daskrado.statistics.class_moments import ClassMoments
 from daskrado.statistics.column_cells import ColumnCells
 from daskrado.statistics.number_cells import NumberCells
@@ -94,6 +95,14 @@ EXAMPLES: list[Statistic] = [
         (Score((2**24, -(2**25), 3, 0), (0, 2**30, 2**36), -(2**27), True), Score((0,) * 4, (0, 2**35), 2**27)),
         LATTICE.bits,
         labels=False,
+    ),
+    ClassCells(
+        WIDTH,
+        tuple(Score(votes, ()) for votes in ((2**24, 5, 0, 0), (0, 2**24, 0, 1), (3, 0, 2**25, 0)) * 2),
+        LATTICE.bits,
+        axes=(UNIVERSE.axes[0], UNIVERSE.axes[1]),
+        labels=False,
+        classes=3,
     ),
     MarginHistogram(WIDTH, ((2**26, 0, 0, 0), (2**24, 2**25, -(2**23), 1)), LATTICE.bits, bins=40),
 ]

@@ -11,9 +11,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
 import daskrado
 from daskrado.errors import DataError, UsageError
+from daskrado.models.class_evaluation import ClassCounts
 from daskrado.models.linear import LinearModel
 from daskrado.privacy.relations import Relation
 from daskrado.statistics.base import Rows
@@ -205,3 +207,59 @@ def test_values_that_are_no_class_count_as_nothing_and_are_refused_without_priva
 def test_what_is_not_meant_for_classes_is_refused(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         fitted(pots(100), **changes)
+
+
+def test_an_exact_evaluation_is_the_confusion_matrix_of_scikit_learn() -> None:
+    frame, new = pots(), pots(5000, 2)
+    result = daskrado.fit(frame, DOMAIN, dataset="paint", private=False)
+    assert result.model is not None
+    found = daskrado.evaluate(result, new, dataset="paint", private=False, by=["s"]).value
+    predicted = result.model.predict(new)
+    expected = confusion_matrix(new["colour"], predicted, labels=COLOURS)
+    np.testing.assert_array_equal(found.cells.counts, expected)
+    for s, cells in found.groups["s"].items():
+        mine = (new["s"] == s).to_numpy()
+        np.testing.assert_array_equal(
+            cells.counts, confusion_matrix(new["colour"][mine], predicted[mine], labels=COLOURS)
+        )
+    assert found.cells.error.value == pytest.approx((predicted != new["colour"]).mean())
+    scores = precision_recall_fscore_support(new["colour"], predicted, labels=COLOURS)
+    for k in range(3):
+        assert found.cells.precision(k).value == pytest.approx(scores[0][k])
+        assert found.cells.recall(k).value == pytest.approx(scores[1][k])
+
+
+def test_a_private_evaluation_is_published_and_its_noise_is_known(tmp_path: Path, fixed_noise: None) -> None:
+    frame, new = pots(), pots(20_000, 2)
+    result = daskrado.fit(frame, DOMAIN, **PRIVATE, first_limit=(20, 1e-4))
+    assert result.model is not None
+    exact = daskrado.evaluate(result, new, dataset="paint", private=False).value.cells
+    how = {
+        "dataset": "paint",
+        "epsilon": 0.5,
+        "delta": 1e-6,
+        "protect": {"relation": "add_remove", "unit": "one pot"},
+    }
+    found = daskrado.evaluate(result, new, **how, output=tmp_path / "out").value.cells
+    assert np.abs(found.counts - exact.counts).max() < 6 * found.std
+    assert np.abs(found.counts - exact.counts).max() > 0.1 * found.std
+    assert abs(found.error.value - exact.error.value) < found.error.high - found.error.low < 0.05
+    assert "Confusion matrix" in (tmp_path / "out" / "report.html").read_text()
+    held = {
+        "kind": "learn", "dataset": "paint", "lake": frame.assign(id=np.arange(len(frame))), "output": ".",
+        "domain": {**KEYS, "id": "id"}, "holdout": 0.2, "protect": how["protect"], "learner": "moments",
+        "budget": {"epsilon": 1.0, "delta": 1e-6},
+    }  # fmt: skip
+    assert 0.2 < daskrado.run(held, write=False).facts["evaluation"]["error"]["value"] < 0.5
+
+
+def test_intervals_of_recall_hold_the_truth() -> None:
+    """Counts drawn from a known matrix of chances, with noise: 300 matrices, the recall of each class."""
+    draw, chance = np.random.default_rng(4), np.array([[0.4, 0.05, 0.05], [0.1, 0.2, 0.02], [0.03, 0.03, 0.12]])
+    held = np.zeros(3)
+    for _ in range(300):
+        counts = draw.multinomial(5000, chance.ravel()).reshape(3, 3) + draw.normal(0, 12.0, (3, 3))
+        cells = ClassCounts(tuple(COLOURS), counts, 12.0)
+        held += [chance[k, k] / chance[k].sum() in cells.recall(k) for k in range(3)]
+    assert (held >= 0.92 * 300).all()
+    assert (held < 300).any()

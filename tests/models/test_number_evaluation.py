@@ -65,8 +65,8 @@ def test_exact_figures_are_those_of_scikit_learn() -> None:
     assert result.model is not None
     found = daskrado.evaluate(result, new, dataset="ward", private=False, by=["sex"]).value
     predicted = result.model.predict(new)
-    assert found.r_squared.value == pytest.approx(r2_score(new["days"], predicted), abs=0.005)
-    assert found.absolute_error.value == pytest.approx(mean_absolute_error(new["days"], predicted), rel=0.01)
+    assert found.cells.r_squared.value == pytest.approx(r2_score(new["days"], predicted), abs=0.005)
+    assert found.cells.absolute_error.value == pytest.approx(mean_absolute_error(new["days"], predicted), rel=0.01)
     assert found.cells.mean_label.value == pytest.approx(new["days"].mean(), abs=0.02)
     for sex, cells in found.groups["sex"].items():
         mine = new["sex"] == sex
@@ -113,7 +113,7 @@ def test_a_private_evaluation_is_charged_once_and_published(tmp_path: Path, fixe
     found = daskrado.evaluate(
         result, new, dataset="ward", epsilon=0.5, delta=1e-6, protect=PROTECT, output=tmp_path / "out"
     )
-    truth, figure = r2_score(new["days"], result.model.predict(new)), found.value.r_squared
+    truth, figure = r2_score(new["days"], result.model.predict(new)), found.value.cells.r_squared
     assert abs(figure.value - truth) < figure.high - figure.low < 0.3  # four deviations
     assert not (tmp_path / "out" / "model.json").exists()  # nothing was fitted
     assert "mean absolute error" in (tmp_path / "out" / "report.html").read_text()

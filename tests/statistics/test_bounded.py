@@ -26,6 +26,7 @@ from daskrado.statistics import (
 from daskrado.statistics.base import Groups
 from daskrado.statistics.boosting import MistakeCounts
 from daskrado.statistics.bounded import WEIGHT_BITS, Bounded, finished, in_flight, unit_weights
+from daskrado.statistics.class_cells import ClassCells
 from daskrado.statistics.class_moments import ClassMoments
 from daskrado.statistics.column_cells import ColumnCells
 from daskrado.statistics.label_means import BagCounts, LabelMeans
@@ -60,6 +61,9 @@ STATISTICS: list[Statistic] = [
     MarginHistogram(WIDTH, ((1 << 24, -(1 << 24), 1 << 24, 1 << 24), (0, 0, 0, 1 << 26)), LATTICE.bits, 10),
     ScoreCells(WIDTH, (Score((1 << 24, 5, 3, 0), (-(1 << 36), 0, 1 << 35)), Score((0, 1, 0, 0), ())), LATTICE.bits),
     ScoreCells(WIDTH, (Score((1 << 24, 5, 3, 0), (0,)),), LATTICE.bits, (Axis("a", ("x", "y", "z"), 0),)),
+    ClassCells(
+        WIDTH, tuple(Score(votes, ()) for votes in ((1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 0, 1))), 12, labels=False
+    ),
     LabelMeans.loosest(WIDTH, LATTICE.bits),
     BagCounts(WIDTH, Groups("ward", ("a", "b"), optional=True)),
     NoisyColumnRados(WIDTH, 6, (2, 3), 1.0),
@@ -73,6 +77,7 @@ RELATIONS = {
     "column_cells": ROWS_CHANGE,
     "number_moments": ROWS_CHANGE,
     "class_moments": ROWS_CHANGE,
+    "class_cells": ROWS_CHANGE,
     "softmax_slopes": ROWS_CHANGE,
     "score_cells": ROWS_CHANGE,
 }
