@@ -10,15 +10,16 @@ import hashlib
 import json
 import secrets
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache, partial
+from functools import lru_cache, partial
 from typing import Any
 
 from daskrado.errors import BudgetError, DaskradoError, LedgerError
 from daskrado.lake.block_facts import EACH
 from daskrado.ledger import chain, parts
 from daskrado.ledger.chain import Kind, Record, canonical
+from daskrado.ledger.charged import Charged
 from daskrado.ledger.checked import keyed
 from daskrado.ledger.entries import debit_of
 from daskrado.ledger.records import Balance, Debit
@@ -28,7 +29,6 @@ from daskrado.privacy.events import decimal_text, exact
 from daskrado.privacy.filter import Cost, Filter, filter_from_json
 from daskrado.privacy.groups import Whose, charged_as, steps
 
-Debits = Callable[[], Counter[Debit]]
 _A_ROW: dict[str, Any] = {"column": None, "within": None, "bound": None, "owns": None, "rows": 1}
 
 
@@ -69,7 +69,7 @@ class Budget:
         return [(part, cost) for part, cost in found if cost is not None]
 
     def for_block(self, block: str) -> Budget:
-        """The budget of a block, by a limit for each: what all blocks were charged with counts, and no more."""
+        """The budget of a block that was never charged by itself, by a limit for each: with what all blocks paid."""
         balance = replace(self.balance, block=block)
         return replace(self, name=budget_name(balance.dataset, balance.whose, block), balance=balance)
 
@@ -180,10 +180,10 @@ def budget_name(dataset: str, whose: Whose, block: str) -> str:
     return canonical([dataset, str(whose.relation), block, *filter(None, [whose.whom])])
 
 
-def counted(budget: Budget, debits: Debits) -> Budget:
+def counted(budget: Budget, debits: Charged) -> Budget:
     """A budget with the debits that count against it, whatever they add up to."""
     balance = replace(budget.balance, total=Cost(), entries=0, parts=())
-    for debit, number in debits().items():
+    for debit, number in debits.reading(balance.block):
         cost = budget.cost(debit)
         if cost is not None:
             balance = parts.charged(balance, cost.times(number), debit.part, entries=number)
@@ -200,7 +200,7 @@ def limited(
     at: str | None = None,
 ) -> None:
     """Set limits: what was charged before counts against them from now on."""
-    known, debits = budgets_of(rows, dataset), cache(partial(charged_debits, rows, dataset))
+    known, debits = budgets_of(rows, dataset), Charged(partial(charged_debits, rows, dataset))
     for whose, rule in limits:
         begun = empty(chain.head(rows).record + 1, dataset, whose, block, rule)
         budgets = limited_by(begun, known, debits)
@@ -209,22 +209,29 @@ def limited(
         point(rows, budgets, record)
 
 
-def limited_by(begun: Budget, known: Iterable[Budget], debits: Debits) -> list[Budget]:
-    """The budget that a new limit begins; one for each block also replaces those that followed the one before."""
+def limited_by(begun: Budget, known: Iterable[Budget], debits: Charged) -> list[Budget]:
+    """The budget that a new limit begins; one for each block also begins those of the blocks that were charged.
+
+    A block that has a limit of its own keeps it. One that is charged later for the first time begins with what was
+    charged to all blocks, which is then all that it was charged with.
+    """
     before = {budget.name: budget for budget in known}
     replaced = before.get(begun.name)
     new = [_renewed(begun, replaced, debits)]
-    if begun.balance.block == EACH and replaced is not None:
-        following = [b for b in before.values() if b.limit == replaced.limit and b.name != begun.name]
-        new += [_renewed(begun.for_block(budget.balance.block), budget, debits) for budget in following]
+    if begun.balance.block == EACH:
+        following = {b.balance.block for b in before.values() if replaced and b.limit == replaced.limit} - {EACH}
+        for own in map(begun.for_block, sorted(following.union(debits.blocks))):
+            old = before.get(own.name)
+            if old is None or old.balance.block in following:
+                new.append(_renewed(own, old, debits))
     return new
 
 
-def _renewed(new: Budget, old: Budget | None, debits: Debits) -> Budget:
+def _renewed(new: Budget, old: Budget | None, debits: Charged) -> Budget:
     """A budget under its new limit; what it holds stays if it is for the same people and both rules count it."""
     if old is not None and old.balance.whose == new.balance.whose:
         total, rule = old.balance.total, old.balance.rule
-        if rule == new.balance.rule or (total != rule.whole and new.balance.rule.can_hold(total)):
+        if rule == new.balance.rule or (not parts.taken_whole(old.balance) and new.balance.rule.can_hold(total)):
             entries, own = old.balance.entries, old.balance.parts
             return replace(new, balance=replace(new.balance, total=total, entries=entries, parts=own))
     return counted(new, debits)
@@ -260,9 +267,9 @@ def charged_debits(rows: Rows, dataset: str) -> Counter[Debit]:
         if entry not in void:
             kind = _kind(body)
             first, times = kinds.get(kind, (number, 0))
-            kinds[kind] = first, times + 1
+            kinds[kind] = min(first, number), times + 1
     found: Counter[Debit] = Counter()
-    for first, times in kinds.values():
+    for first, times in sorted(kinds.values()):  # as they came: the first one may choose the partition
         (record,) = chain.records(rows, "r.id = ?", (first,))
         found[plain(debit_of(rows, record))] += times
     return found

@@ -14,6 +14,7 @@ from daskrado.errors import DaskradoError, LedgerError, UsageError
 from daskrado.ledger import balances, chain, checked
 from daskrado.ledger.balances import Budget
 from daskrado.ledger.chain import BEGINNING, COLUMNS, Head, Kind, Record
+from daskrado.ledger.charged import Charged
 from daskrado.ledger.entries import debit_of
 from daskrado.ledger.ledger import Ledger, store_of
 from daskrado.ledger.records import Debit
@@ -61,7 +62,7 @@ class Replay:
         match record.kind:
             case Kind.LIMIT:
                 begun = balances.budget_from(self, record)
-                debits = partial(self._debits, record.dataset)
+                debits = Charged(partial(self._debits, record.dataset))
                 changed = balances.limited_by(begun, self._budgets(record.dataset), debits)
             case Kind.DEBIT:
                 changed = self._debited(record)

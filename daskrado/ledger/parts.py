@@ -44,6 +44,11 @@ def lost(balance: Balance, part: str) -> Cost:
     return known[ALL] + known.get(name, Cost()) if known and name != ALL else balance.total
 
 
+def taken_whole(balance: Balance) -> bool:
+    """Whether one event took all that some units may lose: then no counter tells what it costs by another rule."""
+    return balance.rule.whole in {balance.total, *(lost(balance, name) for name, _ in balance.parts)}
+
+
 def together(costs: Iterable[tuple[str, Cost]]) -> Cost:
     """What charges to parts, or to all, cost any unit at most."""
     common, parts = Cost(), dict[str, Cost]()

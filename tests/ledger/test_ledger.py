@@ -17,6 +17,7 @@ from daskrado.errors import BudgetError, LedgerError, UsageError
 from daskrado.ledger import chain
 from daskrado.ledger.balances import budgets_of, charged_debits, counted, plain
 from daskrado.ledger.chain import Kind
+from daskrado.ledger.charged import Charged
 from daskrado.ledger.history import check_all
 from daskrado.ledger.ledger import Ledger, Limit, State
 from daskrado.ledger.records import Debit
@@ -348,7 +349,7 @@ def test_a_new_limit_counts_what_was_charged_however_it_gets_there(ledger, first
     carried = {(b.relation, b.total.mu2, b.total.delta, b.total.draws, b.entries) for b in ledger.balances("adult")}
     with ledger.store.reading() as rows:
         debits = charged_debits(rows, "adult")
-        known = [counted(budget, lambda: debits).balance for budget in budgets_of(rows, "adult")]
+        known = [counted(budget, Charged(lambda: debits)).balance for budget in budgets_of(rows, "adult")]
     assert carried == {(b.relation, b.total.mu2, b.total.delta, b.total.draws, b.entries) for b in known}
     assert sum(debits.values()) == len(events) - 1
     ledger.void(grants[1])
