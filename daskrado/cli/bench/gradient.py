@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -14,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from daskrado.cli.bench.collect import FILE_ROWS, cpu_seconds, peak_memory_mb, timed
+from daskrado.cli.bench.collect import FILE_ROWS, cpu_seconds, peak_memory_mb, wall_and_cpu
 from daskrado.errors import UsageError
 from daskrado.lake.collect import CHUNK_ROWS, open_passes
 from daskrado.lake.row_store import row_bytes
@@ -30,7 +29,7 @@ from daskrado.statistics.slopes import SlopeSum
 from daskrado.table.compact_encoding import CompactTable
 from daskrado.table.domain import Domain
 from daskrado.table.encoding import encode_table, needed_columns
-from daskrado.table.inner_loops import compile_loops
+from daskrado.table.inner_loops import REPAID_CELLS, compile_loops
 from daskrado.table.lattice import Lattice
 from daskrado.table.yaml_file import parse
 
@@ -48,11 +47,11 @@ def gradient_figures(rows: int, columns: int, steps: int | None = None) -> dict[
     with binned_lake(rows, columns) as (path, domain):
         lake = open_lake(path, domain)
         learner, facts = PrivateGradient(steps=steps or STEPS), public_facts(lake, domain)
-        fit(lake, domain, PrivateGradient(steps=1), facts)  # what is compiled once per machine
-        seconds, ours = _timed(partial(fit, lake, domain, learner, facts))
+        compile_first(columns)
+        seconds, ours = wall_and_cpu(partial(fit, lake, domain, learner, facts))
         count, peak = learner.schedule(facts).count, peak_memory_mb()
         peer = LogisticRegression(C=1.0, fit_intercept=False, max_iter=1000)
-        sklearn_seconds, theirs = _timed(partial(peer.fit, *_sparse(lake, domain)))
+        sklearn_seconds, theirs = wall_and_cpu(partial(peer.fit, *_sparse(lake, domain)))
         dense = 8 * domain.width + 1
         return {
             "rows": rows,
@@ -72,13 +71,6 @@ def gradient_figures(rows: int, columns: int, steps: int | None = None) -> dict[
             "sklearn_iterations": int(peer.n_iter_[0]),
             "fit_ratio_to_sklearn": round(ours / theirs, 3),
         }
-
-
-def _timed(work: Callable[[], Any]) -> tuple[float, float]:
-    """Wall seconds and CPU seconds; ratios are of the latter, which other people's work does not change."""
-    start = time.process_time()
-    seconds, _ = timed(work)
-    return seconds, time.process_time() - start
 
 
 @contextmanager
@@ -109,6 +101,13 @@ def fit(lake: Lake, domain: Domain, learner: PrivateGradient, facts: PublicFacts
     """All steps of the learner in this process, reading included."""
     with open_passes(lake, domain, Lattice(domain.norm_bound, learner.default_bits)) as passes:
         return learner.learn(Session(passes, lambda: None), facts).weights
+
+
+def compile_first(columns: int) -> None:
+    """One step on a small lake: what is imported, and compiled once per machine."""
+    with binned_lake(2 * REPAID_CELLS // (BINS * columns), columns) as (path, domain):
+        lake = open_lake(path, domain)
+        fit(lake, domain, PrivateGradient(steps=1), public_facts(lake, domain))
 
 
 def _pass_ratio(lake: Lake, domain: Domain) -> float:
