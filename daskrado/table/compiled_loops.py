@@ -78,7 +78,7 @@ def _truncate(values: Any, factors: Any, out: Any) -> None:
 
 
 scale, codes, signs, shrink, truncate = (
-    numba.jit(loop, nogil=True) for loop in (_scale, _codes, _signs, _shrink, _truncate)
+    numba.jit(loop, nogil=True, error_model="numpy") for loop in (_scale, _codes, _signs, _shrink, _truncate)
 )
 
 

@@ -53,6 +53,12 @@ def _add(packed: Any, cells: Any, sums: Any) -> None:
         sums[cells[i]] += packed[i]
 
 
+def _add_two(packed: Any, others: Any, cells: Any, sums: Any, other_sums: Any) -> None:
+    for i in range(packed.size):
+        sums[cells[i]] += packed[i]
+        other_sums[cells[i]] += others[i]
+
+
 def _flush(pairs: Any, sketch: Any, mean: Any) -> None:
     for pair in range(pairs.shape[0]):
         for cell in range(pairs.shape[1]):
@@ -68,8 +74,9 @@ def _flush(pairs: Any, sketch: Any, mean: Any) -> None:
     pairs[:] = 0
 
 
-find_cells, crowded, signed_factors, pack, add, flush = (
-    numba.jit(loop, nogil=True) for loop in (_cells, _crowded, _signed_factors, _pack, _add, _flush)
+find_cells, crowded, signed_factors, pack, add, add_two, flush = (
+    numba.jit(loop, nogil=True, error_model="numpy")  # no look at each divisor
+    for loop in (_cells, _crowded, _signed_factors, _pack, _add, _add_two, _flush)
 )
 
 
@@ -81,7 +88,7 @@ def _sketch(
     pairs = np.zeros(((columns + 1) // 2, 2 * count), dtype=np.int64)
     mean, seen = np.zeros(columns, dtype=np.int64), np.zeros(2 * count, dtype=np.int64)
     scaled, every = np.zeros((columns + 1, TILE)), np.empty(TILE)
-    cells, packed, signs = np.empty(TILE, dtype=np.int64), np.empty(TILE, dtype=np.int64), np.empty(TILE)
+    cells, packed, signs = np.empty(TILE, dtype=np.int64), np.empty((2, TILE), dtype=np.int64), np.empty(TILE)
     usable = True
     for start in range(0, seeds.size, TILE):
         size = min(TILE, seeds.size - start)
@@ -107,8 +114,12 @@ def _sketch(
             return False
         signed_factors(squares, bound, inward, steps, signs[:size])
         for pair in range(pairs.shape[0]):
-            pack(scaled[2 * pair, :size], scaled[2 * pair + 1, :size], squares, packed[:size])
-            add(packed[:size], cells[:size], pairs[pair])
+            one = packed[pair % 2, :size]
+            pack(scaled[2 * pair, :size], scaled[2 * pair + 1, :size], squares, one)
+            if pair % 2:
+                add_two(packed[0, :size], one, cells[:size], pairs[pair - 1], pairs[pair])
+            elif pair + 1 == pairs.shape[0]:
+                add(one, cells[:size], pairs[pair])
     flush(pairs, sketch, mean)
     sketch[:, 0] += mean
     return True
