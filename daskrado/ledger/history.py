@@ -1,4 +1,4 @@
-"""A ledger's whole history: checked record by record, exported for others to check, moved to another store."""
+"""A ledger's whole history: checked record by record, exported for others to check."""
 
 from __future__ import annotations
 
@@ -7,18 +7,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from daskrado.errors import DaskradoError, LedgerError, UsageError
-from daskrado.ledger import balances, chain, checked
+from daskrado.ledger import balances, chain
 from daskrado.ledger.balances import Budget
 from daskrado.ledger.chain import BEGINNING, COLUMNS, Head, Kind, Record
 from daskrado.ledger.charged import Charged
 from daskrado.ledger.entries import debit_of
-from daskrado.ledger.ledger import Ledger, store_of
+from daskrado.ledger.ledger import Ledger
 from daskrado.ledger.records import Debit
-from daskrado.ledger.store import TABLES, Rows
 from daskrado.privacy.filter import Cost, PureSums
 
 SCHEMA = "daskrado.ledger_history/1"
@@ -187,46 +185,3 @@ def verified(where: str, body: Mapping[str, Any]) -> Replay:
     if str(replay.head) != body["head"]:
         raise LedgerError(f"{where}: its head is not that of its records")
     return replay
-
-
-def copied(source: Ledger, target: str | Path, *, timeout: float = 30.0) -> Ledger:
-    """Move a ledger to a new place, with its chain; the old one is closed first, so that no budget is there twice.
-
-    Cut off in between, nothing can be spent from either; copying to the same place again finishes it.
-    """
-    there = str(target) if "://" in str(target) else str(Path(target).absolute())
-    with source.store.transaction() as rows:
-        moved = next(chain.records(rows, "r.kind = ? AND r.id = ?", (str(Kind.MOVED), chain.head(rows).record)), None)
-        if moved is None:
-            chain.append(rows, Kind.MOVED, {"digest": _digest(there)}, source.who)
-        elif moved.facts["digest"] != _digest(there):
-            raise LedgerError(f"the ledger {source.address} was moved before, to another place than {there}")
-    with source.store.reading() as rows:
-        store = store_of(there, timeout, partial(_pour, rows, source.who), _refuse_version_1)
-        if isinstance(store.path, Path) and "://" not in there and store.path.exists():
-            raise UsageError(f"{there}: exists; a ledger is copied to a new place only")
-        store.prepare(create=True)
-    return Ledger.open(there, timeout=timeout, create=False, who=source.who)
-
-
-def _pour(source: Rows, who: str, target: Rows) -> None:
-    for statement in TABLES:
-        table = statement.split()[2]
-        if not statement.startswith("CREATE TABLE"):
-            continue
-        for row in source.execute(f"SELECT * FROM {table}" + (" ORDER BY id" if table == "records" else "")):
-            names = list(dict(row))
-            marks = ", ".join("?" * len(names))
-            target.execute(
-                f"INSERT INTO {table} ({', '.join(names)}) VALUES ({marks})", [row[name] for name in names]
-            )
-    chain.append(target, Kind.ARRIVED, {}, who)
-    checked.identity(target)
-
-
-def _refuse_version_1(rows: Rows) -> None:
-    raise LedgerError(f"the ledger {rows.address} has version 1: open it once before it is copied to")
-
-
-def _digest(place: str) -> str:
-    return chain.digest_of(BEGINNING, place)

@@ -25,6 +25,7 @@ from daskrado.lake.scan import open_lake
 from daskrado.ledger.history import check_all
 from daskrado.ledger.journal import Journal
 from daskrado.ledger.ledger import EACH, Ledger
+from daskrado.ledger.moving import moved
 from daskrado.ledger.show import block_lines
 from daskrado.privacy import continual as noise_module
 from daskrado.privacy.accountant import PureEvent
@@ -126,6 +127,17 @@ def test_several_new_days_are_one_night_and_a_night_without_any_says_so(tmp_path
     assert "this run: nothing was debited, an earlier one had paid" in again.lines
     assert again.facts["blocks"]["read"] == []
     assert len(draws(own_ledger)) == 1
+
+
+def test_nights_go_on_where_their_ledger_was_moved_to(quiet: None, tmp_path: Path, own_ledger: Path) -> None:
+    night(add(tmp_path, 1))
+    new = tmp_path / "elsewhere.sqlite"
+    moved(Ledger.open(own_ledger), new)
+    second = night(add(tmp_path, 2), ledger={"path": str(new)})
+    assert second.facts["continual"]["night"] == 2
+    check_sums(second, tmp_path, (1, 2))
+    assert len(Ledger.open(new).entries()) == 1
+    check_all(Ledger.open(new))
 
 
 def test_noise_of_a_later_night_is_correlated_with_that_of_the_one_before(tmp_path: Path, own_ledger: Path) -> None:

@@ -16,7 +16,7 @@ from daskrado.errors import BudgetError, LedgerError, UsageError
 from daskrado.ledger import checked
 from daskrado.ledger.balances import Budget
 from daskrado.ledger.chain import digest_of
-from daskrado.ledger.history import check_all, copied, exported, verified
+from daskrado.ledger.history import exported, verified
 from daskrado.ledger.ledger import Ledger, Mark
 from daskrado.parties.signing import make_keys
 from daskrado.privacy.accountant import GaussianEvent, PureEvent
@@ -133,24 +133,6 @@ def test_a_record_that_was_changed_breaks_the_chain(tmp_path):
         verified("x", told)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("back", [False, True])
-def test_a_ledger_moves_without_a_gap_and_the_old_one_is_closed(tmp_path, database, back):
-    first, second = (database, tmp_path / "b.db") if back else (tmp_path / "a.db", database)
-    source = lived(first)
-    entries, balances, head = source.entries(), source.balances("adult"), source.head()
-    target = copied(source, second)
-    target.check_head(head)
-    assert (target.entries(), target.balances("adult")) == (entries, balances)
-    assert target.keyed("f") == source.keyed("f")
-    check_all(target)
-    with pytest.raises(LedgerError, match="was moved to another place and is closed"):
-        source.reserve("adult", AR, PureEvent("0.01"), theorem="t", run="r")
-    target.reserve("adult", AR, PureEvent("0.01"), theorem="t", run="r")
-    with pytest.raises(LedgerError, match="was moved before, to another place"):
-        copied(source, tmp_path / "third.db")
-
-
 def test_a_ledger_put_back_from_a_copy_lacks_what_published_runs_noted(tmp_path, clinic):
     """The ledger itself and its exported history; each run since the copy is missing, earlier ones are not."""
     path, domain = clinic(1000, 1)
@@ -187,14 +169,6 @@ def test_a_ledger_put_back_from_a_copy_lacks_what_published_runs_noted(tmp_path,
     assert isinstance(verify(ledger).exception, LedgerError)  # as many records again, and others
     shutil.rmtree(runs / "second")
     assert verify(ledger).exit_code == 0
-
-
-def test_a_ledger_is_copied_to_a_new_place_only(tmp_path):
-    source, there = lived(tmp_path / "a.db"), Ledger.open(tmp_path / "b.db")
-    with pytest.raises(UsageError, match="a new place only"):
-        copied(source, there.path)
-    there.path.unlink()
-    copied(source, there.path)  # as after a crash in between
 
 
 # Flipped bits

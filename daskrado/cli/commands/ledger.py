@@ -157,16 +157,23 @@ def _runs_held(replay: Replay, folder: Path) -> str:
 
 
 @command(ledger)
-def copy(source: str, target: str) -> Lines:
-    """Move a ledger to a new file or database, with its whole chain; the old one is closed.
+def copy(
+    source: str,
+    target: str,
+    *,
+    leave: Annotated[bool, "Also where runs are unfinished: nobody can resume them, and they stay charged."] = False,
+) -> Lines:
+    """Move a ledger to a new file or database, with its whole chain and its engines; the old one is closed.
+
+    What fails leaves the old one as it was; cut off after it was closed, the same command goes on.
 
     Examples:
       daskrado ledger copy ledger.sqlite postgresql://user@server/database
     """
-    from daskrado.ledger.history import copied
+    from daskrado.ledger.moving import moved
 
     with open_ledger(source, create=False) as opened:
-        return f"{copied(opened, target).address}: {opened.address} was moved here, and is closed"
+        return f"{moved(opened, target, leave=leave).address}: {opened.address} was moved here, and is closed"
 
 
 @command()
