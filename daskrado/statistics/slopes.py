@@ -21,25 +21,29 @@ from daskrado.table.products import dots, sums
 
 SLOPE_BITS = 16  # of the grid of slopes, or fewer where sums need room for more rows
 LEAST_SLOPE_BITS = 8
-SECRET_ROW_BITS = 11  # of the grid of rows where their number is secret: it leaves slopes, and products, 11 bits
+SECRET_ROW_BITS = 11  # of the grid of rows where their number is secret: it leaves products 11 bits more
+FINER = 9
+"""Slopes have so many bits more than is kept of their products with a row: where one class is rare, nearly all slopes
+are below 2^-11, and truncated by themselves they would be 0."""
 _MARGIN_BITS = 53
 
 
 @dataclass(frozen=True, repr=False)
 class SlopeSum(Statistic):
-    """Sum over rows of q(slope(y u.x)) y x, with x in the unit ball, u public and q truncation to a grid.
+    """Sum over rows of q(slope(y u.x) y x), with x in the unit ball, u public and q truncation to a grid.
 
     Every number is exact: rows are integers of ``row_bits`` bits, ``weights`` are integers in steps of
     2^-``weight_bits`` so small in norm that margins are whole numbers below 2^53, and slopes are integers of
-    ``slope_bits`` bits. So any
-    partitioning and any order of summation give the same bits, and the sensitivity holds after rounding.
+    ``slope_bits`` + FINER bits, whose products with a row lose the last FINER. So any partitioning and any order of
+    summation give the same bits, and the sensitivity holds after rounding.
 
     Sensitivity
-        With |slope| <= 1, truncated toward zero, one row adds a vector of norm at most 1: 1 under add/remove, 2 when
-        it is replaced or a feature of it is flipped. Flipping a label turns slope(z) y x into -slope(-z) y x, which
-        moves the sum by |slope(z) + slope(-z)| <= 2, and by exactly a <= 1 at most for a loss with the odd
-        coefficient a (f'(z) + f'(-z) = -a; truncation only shortens both terms). L1 by Cauchy-Schwarz. A loss of
-        residuals u.x - y takes q(slope(u.x - y)) x in its place, no longer than that.
+        With |slope| <= 1, slopes and products truncated toward zero, one row adds a vector of norm at most 1: 1 under
+        add/remove, 2 when it is replaced or a feature of it is flipped. Flipping a label turns slope(z) y x into
+        -slope(-z) y x, which moves the sum by |slope(z) + slope(-z)| <= 2, and by exactly a <= 1 at most for a loss
+        with the odd coefficient a (f'(z) + f'(-z) = -a; the two point away from each other, and truncation only
+        shortens them). L1 by Cauchy-Schwarz. A loss of residuals u.x - y takes q(slope(u.x - y) x) in its place, no
+        longer than that.
     """
 
     loss: Loss
@@ -78,13 +82,13 @@ class SlopeSum(Statistic):
         assert self.loss.lipschitz is not None
         scores = dots(rows.features, np.array(self.weights, dtype=np.float64))
         unit = math.ldexp(1.0, -self.weight_bits - self.row_bits)
-        grid = math.ldexp(1.0, self.slope_bits) / self.loss.lipschitz
+        grid = math.ldexp(1.0, self.slope_bits + FINER) / self.loss.lipschitz
         if self.loss.mixed is not None and (loop := loops.compiled("slope_steps")) is not None:
             steps = np.empty(len(scores), dtype=np.int64)
             loop(scores, np.ascontiguousarray(rows.y), unit, *self.loss.mixed, grid, *exp_tables(), steps)
-            return sums(rows.features, steps)
+            return sums(rows.features, steps, FINER)
         slopes = self.loss.slope(self.loss.arguments(scores * unit, rows.y))
-        return sums(rows.features, np.trunc(slopes * grid).astype(np.int64) * self.loss.signs(rows.y))
+        return sums(rows.features, np.trunc(slopes * grid).astype(np.int64) * self.loss.signs(rows.y), FINER)
 
     def sensitivity(self, relation: Relation) -> Sensitivity:
         """See the class."""

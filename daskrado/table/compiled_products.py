@@ -101,10 +101,11 @@ def _sum_four(a: Any, b: Any, c: Any, d: Any, firsts: Any, worth: Any, out: Any)
         at_d[d[i], 0] += worth[i]
 
 
-def _sum_numbers(values: Any, factors: Any) -> Any:
-    total = np.int64(0)
+def _sum_numbers(values: Any, factors: Any, shift: int) -> Any:
+    total, below = np.int64(0), (np.int64(1) << shift) - 1
     for i in range(values.size):
-        total += factors[i] * values[i]
+        product = factors[i] * values[i]
+        total += (product + ((product >> 63) & below)) >> shift  # toward zero
     return total
 
 
@@ -113,14 +114,15 @@ sum_codes, sum_four, sum_numbers = (numba.jit(loop, nogil=True) for loop in (_su
 
 def _sums(
     kinds: Any, firsts: Any, places: Any, one: Any, c8: Any, c16: Any, c32: Any, times: Any, numbers: Any,
-    factors: Any, out: Any,
+    factors: Any, shift: int, out: Any,
 ) -> None:  # fmt: skip
-    room = np.empty(TILE, dtype=np.int64)
+    room, below = np.empty(TILE, dtype=np.int64), (np.int64(1) << shift) - 1
     for start in range(0, one.size, TILE):
         stop = min(start + TILE, one.size)
         worth, some = room[: stop - start], factors[start:stop]
         for i in range(worth.size):
-            worth[i] = some[i] * one[start + i]
+            product = some[i] * one[start + i]
+            worth[i] = (product + ((product >> 63) & below)) >> shift
         column = -1
         while column + 1 < kinds.size:
             column += 1
@@ -137,9 +139,9 @@ def _sums(
             elif kinds[column] == CODE32:
                 sum_codes(c32[place, start:stop], worth, out[first:])
             elif kinds[column] == TIMES:
-                out[first, 0] += sum_numbers(times[place, start:stop], worth)
+                out[first, 0] += sum_numbers(times[place, start:stop], worth, 0)
             else:
-                out[first, 0] += sum_numbers(numbers[place, start:stop], some)
+                out[first, 0] += sum_numbers(numbers[place, start:stop], some, shift)
 
 
 def _scatter_codes(codes: Any, worth: Any, cells: Any, out: Any) -> None:
@@ -267,7 +269,7 @@ _TABLE = types.Array(types.int64, 2, "C")
 
 PRODUCTS: dict[str, Loop] = {
     "dots": (_dots, types.void(*_BLOCK, _FLOATS, types.Array(types.float64, 1, "C"))),
-    "sums": (_sums, types.void(*_BLOCK, _INTEGERS, _TABLE)),
+    "sums": (_sums, types.void(*_BLOCK, _INTEGERS, types.int64, _TABLE)),
     "scatter": (_scatter, types.void(*_BLOCK, _INTEGERS, _INTEGERS, _TABLE)),
     "spread": (_spread, types.void(*_BLOCK, _FLOATS, types.int64, types.Array(types.float64, 2, "C"))),
     "pairs": (_pairs, types.void(*_BLOCK, _FLOATS, _TABLE)),

@@ -65,9 +65,20 @@ def dots(x: Features, weights: Dense) -> Dense:
     return out
 
 
-def sums(x: Features, factors: Integers) -> Integers:
-    """The sum of ``factors`` times rows, feature by feature; exact in int64."""
-    return scatter(x, factors, None, 1)[:, 0]
+def sums(x: Features, factors: Integers, shift: int = 0) -> Integers:
+    """The sum of ``factors`` times rows, feature by feature; exact in int64.
+
+    With ``shift`` each product is divided by 2**shift first and truncated toward zero, which lengthens no row.
+    """
+    if isinstance(x, Compact):
+        return _scatter_compact(x, factors, None, 1, shift)[:, 0]
+    if not shift:
+        return scatter(x, factors, None, 1)[:, 0]
+    return np.array([_shifted(factors * values.astype(np.int64), shift).sum() for values in x.T], dtype=np.int64)
+
+
+def _shifted(products: Integers, shift: int) -> Integers:
+    return np.asarray(np.sign(products) * (np.abs(products) >> shift))
 
 
 def scatter(x: Features, factors: Integers, cells: Integers | None, count: int) -> Integers:
@@ -96,19 +107,20 @@ def scatter(x: Features, factors: Integers, cells: Integers | None, count: int) 
     return out
 
 
-def _scatter_compact(x: Compact, factors: Integers, cells: Integers | None, count: int) -> Integers:
+def _scatter_compact(x: Compact, factors: Integers, cells: Integers | None, count: int, shift: int = 0) -> Integers:
     out = np.zeros((x.layout.width, count), dtype=np.int64)
     factors = np.ascontiguousarray(factors, dtype=np.int64)
     name = "sums" if cells is None else "scatter"
     if (loop := loops.compiled(name)) is not None:
-        places = () if cells is None else (np.ascontiguousarray(cells, dtype=np.int64),)
+        places = (shift,) if cells is None else (np.ascontiguousarray(cells, dtype=np.int64),)
         loop(*_arrays(x), factors, *places, out)
         return out
     at: Any = 0 if cells is None else cells
-    worth = factors * x.one
+    worth = _shifted(factors * x.one, shift)
     for kind, first, values in x.columns():
         if kind == NUMBER:
-            np.add.at(out[first], at, factors * values if cells is not None else factors @ values.astype(np.int64))
+            products = _shifted(factors * values, shift)
+            np.add.at(out[first], at, products if cells is not None else products.sum())
         elif kind == TIMES:
             np.add.at(out[first], at, worth * values if cells is not None else worth @ values.astype(np.int64))
         else:

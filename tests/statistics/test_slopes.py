@@ -92,3 +92,18 @@ def test_a_label_flip_moves_a_logistic_gradient_half_as_far_as_a_replacement() -
 def test_a_loss_without_a_bounded_slope_is_refused() -> None:
     with pytest.raises(UsageError, match="no bound on its slope"):
         SlopeSum.at(np.zeros(2), Square(), LATTICE)
+
+
+def test_slopes_of_a_rare_class_are_not_lost() -> None:
+    """On 11 bits of rows and 11 of products: slopes of 2^-13 sum to what they are, within 2^-22 for each row."""
+    lattice, count, level = Lattice(1.0, 11), 4_000, np.log(2.0**13 - 1)
+    draw = np.random.default_rng(6)
+    x = np.column_stack([np.full(count, 0.7), draw.uniform(-0.7, 0.7, count)])
+    rows = Rows(lattice.quantise(np.asfortranarray(x)), np.full(count, -1, dtype=np.int8))
+    statistic = SlopeSum.at(np.array([-level / 0.7, 0.0]), Logistic(), lattice, 11)
+    x = rows.x * 2.0**-11
+    exact = x.T @ (1.0 / (1.0 + np.exp(x[:, 0] * level / 0.7)))  # y = -1: the slope of -1 times -x
+    got = statistic.partial(rows) * 2.0**-22
+    assert exact[0] == pytest.approx(count * 0.7 * 2.0**-13, rel=0.01)
+    assert np.abs(got - exact).max() <= count * 2.0**-22 + count * 2.0**-20 * 0.7
+    assert got[0] == pytest.approx(exact[0], rel=0.02)
