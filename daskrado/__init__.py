@@ -11,6 +11,7 @@ __all__ = [
     "RadoSet",
     "Relation",
     "Result",
+    "budget",
     "compose",
     "encode_local",
     "estimate_local",
@@ -24,6 +25,7 @@ __all__ = [
     "measure_margins",
     "open_queries",
     "open_teachers",
+    "private_scorer",
     "resume",
     "run",
     "run_teachers",
@@ -47,10 +49,12 @@ if TYPE_CHECKING:
     from daskrado.jobs.local import estimate_local, learn_local
     from daskrado.jobs.outcome import Result
     from daskrado.jobs.rado_file import learn_rados
+    from daskrado.jobs.spending import budget
     from daskrado.models.linear import LinearModel
     from daskrado.models.rados import RadoSet
     from daskrado.privacy.accountant import compose
     from daskrado.privacy.relations import Relation
+    from daskrado.sklearn.scoring import private_scorer
     from daskrado.table.domain import Domain
 
 _HOMES = {  # of what is not in daskrado.api
@@ -59,10 +63,12 @@ _HOMES = {  # of what is not in daskrado.api
     "RadoSet": "daskrado.models.rados",
     "Relation": "daskrado.privacy.relations",
     "Result": "daskrado.jobs.outcome",
+    "budget": "daskrado.jobs.spending",
     "compose": "daskrado.privacy.accountant",
     "estimate_local": "daskrado.jobs.local",
     "learn_local": "daskrado.jobs.local",
     "learn_rados": "daskrado.jobs.rado_file",
+    "private_scorer": "daskrado.sklearn.scoring",
     "resume": "daskrado.jobs.load",
 }
 

@@ -21,6 +21,7 @@ from daskrado.jobs.card import Card
 from daskrado.jobs.chosen_blocks import block_line, payable, with_exact_blocks
 from daskrado.jobs.outcome import Charge, Line, Outcome, Result, calibrated
 from daskrado.jobs.run import Run
+from daskrado.jobs.spending import active
 from daskrado.lake.blocks import Blocks, PartOfLake
 from daskrado.lake.collect import Progress
 from daskrado.lake.label import labelled
@@ -314,6 +315,8 @@ def opened(
             "a performance report shows how often and how long rows were read, which depends on private rows: drop "
             "--performance-report, or measure a run with private: false"
         )
+    if not job.reserves and active(job.dataset):
+        raise UsageError(f"kind {job.name} pays by itself, and a block with a budget cannot count it: run it outside")
     job = with_exact_blocks(job)
     charges = job.charges()
     with open_account(

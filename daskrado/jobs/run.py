@@ -13,6 +13,7 @@ import numpy as np
 from daskrado.cluster import connect
 from daskrado.errors import BudgetError, UsageError
 from daskrado.jobs.outcome import Charge, asked_for
+from daskrado.jobs.spending import pay
 from daskrado.lake.collect import Passes, Progress, collect, open_passes
 from daskrado.lake.holdout import Part
 from daskrado.lake.scan import Lake, open_lake
@@ -112,6 +113,8 @@ class Run:
         first = next(iter(self.charges.values()))
         self.account.first_limit(self.job.ledger, self.job.dataset, first.debit.for_limit)
         self._check_together()
+        if not self.account.resumed:
+            pay(self.job.dataset, list(self.charges.values()))
         for role, charge in self.charges.items():
             self.grants[role] = charge.reserve(self.account, self.job.dataset, mark)
 

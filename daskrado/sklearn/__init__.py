@@ -8,6 +8,14 @@ from daskrado.sklearn.classifier import PrivateClassifier
 from daskrado.sklearn.labels import LabelPrivateClassifier
 from daskrado.sklearn.rados import RadoClassifier
 from daskrado.sklearn.regressor import PrivateRegressor
+from daskrado.sklearn.search import PrivateSearchCV
 from daskrado.sklearn.teachers import TeacherClassifier
 
-__all__ = ["LabelPrivateClassifier", "PrivateClassifier", "PrivateRegressor", "RadoClassifier", "TeacherClassifier"]
+__all__ = [
+    "LabelPrivateClassifier",
+    "PrivateClassifier",
+    "PrivateRegressor",
+    "PrivateSearchCV",
+    "RadoClassifier",
+    "TeacherClassifier",
+]

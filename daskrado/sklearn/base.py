@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
@@ -30,9 +29,9 @@ from daskrado.sklearn.rows import (
     read_domain,
     with_column,
 )
+from daskrado.sklearn.scoring import refuse_search
 from daskrado.table.domain import Domain
 
-_SEARCHES = "sklearn.model_selection"
 _FITTED_ON: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # of this process; never in a pickle
 
 
@@ -87,7 +86,7 @@ class LakeEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         if self.private and self.dataset is None:
             raise UsageError(f"{type(self).__name__} needs dataset=, the name by which the ledger knows these rows")
         if self.private:
-            _refuse_search()
+            refuse_search(self.dataset)
         if domain is None:
             rows, domain = self._own_domain(X, y)
         else:
@@ -220,12 +219,3 @@ class LakeEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         tags.non_deterministic = bool(self.private)
         tags.target_tags.required = self.domain is None
         return tags
-
-
-def _refuse_search() -> None:
-    """Refuse scikit-learn's searches and cross-validations: they score private rows exactly."""
-    if any(frame.frame.f_globals.get("__name__", "").startswith(_SEARCHES) for frame in inspect.stack(context=0)):
-        raise UsageError(
-            "cross-validation on private rows gives out exact scores that nobody paid for: use learner "
-            "{'kind': 'tuning'}, which chooses in private, or search on public rows with private=False"
-        )

@@ -71,7 +71,7 @@ def _classes() -> Iterator[type[LakeEstimator]]:
 
 def test_every_estimator_is_public_and_under_contract() -> None:
     found = {kind.__name__ for kind in _classes()} - {"LakeEstimator", "LakeClassifier"}
-    assert found == set(estimators.__all__)
+    assert found == set(estimators.__all__) - {"PrivateSearchCV"}  # it has no lake of its own: tested in test_search
     checked = {type(one).__name__ for one in [*BASELINES, *PRIVATE]}
     assert found - checked == {"TeacherClassifier"}  # it has no baseline and needs public queries: tested below
 
