@@ -338,7 +338,7 @@ def opened(
         if job.blocks is not None:
             paying.notes += (f"blocks of {block_line(job, paying.left_out)}",)
         with contextlib.closing(run), labelled(job.name, job.dataset, paying.run):
-            run.check_public_lakes()
+            run.check_public(job.public_lakes())
             if job.reserves:
                 run.reserve()
             yield run

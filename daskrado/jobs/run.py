@@ -16,7 +16,7 @@ from daskrado.jobs.outcome import Charge, asked_for
 from daskrado.jobs.spending import pay
 from daskrado.lake.collect import Passes, Progress, collect, open_passes
 from daskrado.lake.holdout import Part
-from daskrado.lake.scan import Lake, open_lake
+from daskrado.lake.scan import Lake, known_by
 from daskrado.lake.seeds import SignatureKey
 from daskrado.lake.steps import begin_step
 from daskrado.lake.units import Units, check_units, units_of
@@ -86,17 +86,21 @@ class Run:
         known = "lake" in self.__dict__ and self.lake.table
         return known.facts if known else self.account.known_table
 
-    def check_public_lakes(self) -> None:
-        """Refuse a private lake where public rows are meant: one that the ledger knows, or the run's own."""
-        if not (self.charges and self.job.needs_rows(self.account)):
+    def check_public(self, lakes: Mapping[str, Any]) -> None:
+        """Refuse private rows where public ones are meant: files that the ledger knows, or of the run's own lake.
+
+        ``lakes`` are addresses or frames by the key that names them. A copy of a frame is not known again.
+        """
+        if not (lakes and self.charges):
             return
-        for key, source in self.job.public_lakes().items():
-            mark = open_lake(source, self.job.domain, label=False).fingerprint
-            known = self.account.ledger.known_as(mark)
-            own = source is self.job.lake if mark is None else mark == self.lake.fingerprint
-            if known is not None or own:
-                name = self.job.dataset if known is None else known
-                raise UsageError(f"{key}: these rows are private, as data set {name!r}; give public rows")
+        _, own = known_by(self.job.lake)
+        for key, source in lakes.items():
+            fingerprint, files = known_by(source)
+            known = self.account.ledger.known_as(fingerprint, files)
+            if known is None and (source is self.job.lake or own.keys() & files.keys()):
+                known = self.job.dataset
+            if known is not None:
+                raise UsageError(f"{key}: these rows are private, as data set {known!r}; give public rows")
 
     def reserve(self) -> None:
         """Debit the ledger for every charge, before a row is read."""

@@ -156,7 +156,7 @@ def ask_file(job: TeachersJob, queries: Any, out: str | Path, **how: Unpack[Open
         raise UsageError(f"{target}: the folder {target.parent} does not exist")
     table = read_queries(job.domain, queries)
     x = encode_queries(job.domain, table)
-    with open_session(job, **how) as session:
+    with open_session(job if job.aside else job.model_copy(update={"queries": queries}), **how) as session:
         labels = session.answer(x)
         temporary = target.with_name(f".{target.name}.{session.run.account.run}")
         try:

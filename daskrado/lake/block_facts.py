@@ -16,12 +16,14 @@ class Reading:
     """What a ledger notes of the rows that it is charged for: the table's version, and what each block holds.
 
     ``blocks`` has a fingerprint for each block, which stays in the ledger; None for those of a frame, which are not
-    known again: a made-up frame must learn nothing from being refused or not.
+    known again: a made-up frame must learn nothing from being refused or not. ``files`` has the marks by which each
+    file is known again, with its path; the ledger keeps them under a key.
     """
 
     table: Mapping[str, Any] | None = None
     column: str = ""
     blocks: Mapping[str, str | None] = field(default_factory=dict, repr=False)
+    files: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 def public_name(identity: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pyarrow import fs as pafs
 
 from daskrado.errors import DataError, UsageError
-from daskrado.lake.listing import listed_files
+from daskrado.lake.listing import listed_files, read_manifest
 from daskrado.lake.ownership import MANIFEST
 from daskrado.lake.snapshots import FORMS, TableFile, TableVersion, gone, table_address, table_in
 from daskrado.table.nearest import did_you_mean
@@ -233,6 +233,22 @@ def _listing(filesystem: pafs.FileSystem, folder: str, address: str) -> set[str]
         return None
     found = listed_files(filesystem, folder, _below(filesystem, folder), None, shown(address))
     return None if found is None else set(found[1])
+
+
+def enclosing_lakes(files: Sequence[LakeFile]) -> dict[str, str]:
+    """The ingested lakes that files lie in, by their identity, each with one of its files, in this version or not."""
+    found, seen = dict[str, str](), set[str]()
+    for file in files:
+        local = isinstance(file.filesystem, pafs.LocalFileSystem)
+        folder = os.path.dirname(os.path.realpath(file.path) if local else file.path)
+        while folder not in ("", "/", ".") and folder not in seen:
+            seen.add(folder)
+            if file.filesystem.get_file_info(f"{folder}/{MANIFEST}").type == pafs.FileType.File:
+                content = read_manifest(file.filesystem, folder, shown(folder))
+                if content is not None and content.get("lake"):
+                    found[str(content["lake"])] = file.path
+            folder = os.path.dirname(folder)
+    return found
 
 
 def _refuse_table(form: str, folder: str, address: str) -> NoReturn:

@@ -5,6 +5,10 @@ times of its files. Whoever makes up rows, the right number of them or the right
 from being refused or not. It lets the ledger notice one lake under two names; the first line of defence is the name
 that the owner gives the data set. Frames have no identity, and are known by that name alone.
 
+Each file is known by itself, too, by name, time and place on the disk: a part of a lake, or a lake and one file more,
+is no other data. Sizes and contents are not compared: whoever names and dates a guess like a private file, and is
+refused, has learned nothing of its rows.
+
 A closed block of plain files is known in the same way. That of a table, whose files may be compacted, is known by the
 table's identity and by what its files say of its rows: their number and, for every column, its nulls, smallest and
 largest value. The identity of a table is random and published as a digest only, so nobody can make up a table that
@@ -13,13 +17,17 @@ would be compared. All of it is kept in the ledger only, under a key.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
 import numbers
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+
+from pyarrow import fs as pafs
 
 if TYPE_CHECKING:
     from daskrado.lake.files import LakeFile
@@ -75,7 +83,7 @@ def _usable(value: Any) -> Any:
 def identity(files: Sequence[LakeFile]) -> str:
     """What a lake is known by: the same after a move or a copy that keeps times, and for a table while it grows."""
     table = _table(files)
-    return _hashed([f"table {table}"] if table else sorted(map(_place, files)))
+    return _hashed([table_mark(table)] if table else sorted(map(_place, files)))
 
 
 def _table(files: Sequence[LakeFile]) -> str:
@@ -87,6 +95,30 @@ def _place(file: LakeFile) -> str:
     """A file's name and time; its whole address where the time is only known in seconds, as archives have it."""
     exact = file.modified % 10**9 != 0
     return f"{file.path.rpartition('/')[2] if exact else file.path}\0{file.modified}\0{file.hive}"
+
+
+def file_marks(files: Iterable[LakeFile]) -> dict[str, str]:
+    """By what each file is known again, under any address and in any choice of files; and its path.
+
+    Its name and time, or its whole address where the time is known in thousandths of a second or worse; on a local
+    disk also its inode and time, which links and new names keep. A table is known by its identity as well.
+    """
+    found = {}
+    for file in files:
+        exact, when = file.modified % 10**6 != 0, file.modified
+        found[f"{file.path.rpartition('/')[2] if exact else file.path}\0{when}"] = file.path
+        if isinstance(file.filesystem, pafs.LocalFileSystem):
+            with contextlib.suppress(OSError):  # it vanished since: reading it will say so
+                status = os.stat(file.path)
+                found[f"{'' if exact else status.st_dev} {status.st_ino}\0{when}"] = file.path
+        if file.table is not None and file.table.identity:
+            found[table_mark(file.table.identity)] = file.path
+    return found
+
+
+def table_mark(identity: str) -> str:
+    """By what a table is known, whichever of its files are read."""
+    return f"table {identity}"
 
 
 def block_fingerprint(files: Sequence[LakeFile], rows: int, facts: Sequence[dict[str, ColumnFacts]]) -> str:

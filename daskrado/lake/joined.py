@@ -81,7 +81,8 @@ def open_joined(
     _match(left, right, domain.id, progress)
     parts = tuple(JoinedPartition(part, right.partitions, domain.id, domain.label.column) for part in left.partitions)
     # The labels are what is protected: the ledger knows this data by them.
-    return replace(left, partitions=parts, size=left.size + right.size, fingerprint=right.fingerprint)
+    size, fingerprint, reading = left.size + right.size, right.fingerprint, right.reading
+    return replace(left, partitions=parts, size=size, fingerprint=fingerprint, reading=reading)
 
 
 def key_words(column: pa.ChunkedArray, name: str) -> NDArray[np.uint64]:

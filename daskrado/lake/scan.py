@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,8 +16,8 @@ import pyarrow as pa
 from daskrado.errors import DataError, UsageError
 from daskrado.lake.block_facts import Reading
 from daskrado.lake.blocks import PartOfLake, grouped
-from daskrado.lake.files import LakeFile, find_files, first_line
-from daskrado.lake.fingerprint import ColumnFacts, block_fingerprint, identity
+from daskrado.lake.files import enclosing_lakes, find_files
+from daskrado.lake.fingerprint import ColumnFacts, block_fingerprint, file_marks, identity, table_mark
 from daskrado.lake.folder_values import folder_readers
 from daskrado.lake.parquet_files import Footer, ParquetPartition, footer_problems, read_footer
 from daskrado.lake.snapshots import TableVersion, table_address
@@ -121,7 +121,6 @@ def open_lake(
     rows = sum(footer.rows for footer in footers)
     if rows == 0 and not empty:
         raise DataError(f"{_describe(source)}: the lake has zero rows")
-    _check_copies(footers)
     return Lake(
         partitions=tuple(part for footer in footers for part in footer.partitions()),
         rows=rows,
@@ -138,12 +137,21 @@ def open_lake(
 def _reading(source: Any, footers: Sequence[Footer]) -> Reading:
     """The version of a table, and a fingerprint of each block: of the columns that its own files have."""
     table = footers[0].file.table
-    facts = None if table is None else table.facts
+    facts, files = None if table is None else table.facts, file_marks(footer.file for footer in footers)
     if not isinstance(source, PartOfLake):
-        return Reading(facts)
+        return Reading(facts, files=files)
     places = grouped([footer.file for footer in footers], source.column, source.values)
     blocks = {block: _block_fingerprint([footers[place] for place in own]) for block, own in places.items()}
-    return Reading(facts, source.column, blocks)
+    return Reading(facts, source.column, blocks, files)
+
+
+def known_by(source: Any) -> tuple[str | None, dict[str, str]]:
+    """The fingerprint of an address, and the marks of its files and of the ingested lakes that they lie in."""
+    if not is_address(source):
+        return None, {}
+    files = find_files(source)
+    within = {table_mark(table): path for table, path in enclosing_lakes(files).items()}
+    return identity(files), file_marks(files) | within
 
 
 def _block_fingerprint(footers: Sequence[Footer]) -> str:
@@ -152,39 +160,6 @@ def _block_fingerprint(footers: Sequence[Footer]) -> str:
     absent |= {name for f in footers for name, _ in f.file.hive}
     facts = [{name: fact for name, fact in f.facts.items() if name not in absent} for f in footers]
     return block_fingerprint([f.file for f in footers], sum(f.rows for f in footers), facts)
-
-
-def _check_copies(footers: Sequence[Footer]) -> None:
-    """Refuse two files with the same bytes: their rows would count twice."""
-    for path, first in copies(footers):
-        raise DataError(f"{path}: has the same bytes as {first}; its rows would count twice: remove one")
-
-
-def copies(footers: Sequence[Footer]) -> Iterator[tuple[str, str]]:
-    """Files with the same bytes as another, each with the first of them. Only those with one footer are read."""
-    alike: dict[Any, list[LakeFile]] = {}
-    for footer in footers:
-        table = footer.file.table
-        if footer.rows and (table is None or table.form == "folder"):  # another table's log says which files count
-            place = (footer.file.size, footer.group_rows, footer.group_bytes, footer.hive, str(footer.facts))
-            alike.setdefault(place, []).append(footer.file)
-    for files in alike.values():
-        seen: dict[bytes, str] = {}
-        for file in files if len(files) > 1 else ():
-            first = seen.setdefault(_content_digest(file), file.path)
-            if first != file.path:
-                yield file.path, first
-
-
-def _content_digest(file: LakeFile) -> bytes:
-    digest = hashlib.blake2b()
-    try:
-        with file.filesystem.open_input_stream(file.path) as stream:
-            while part := stream.read(1 << 22):
-                digest.update(part)
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{file.path}: cannot be read ({first_line(error)})") from error
-    return digest.digest()
 
 
 def is_address(source: Any) -> bool:

@@ -38,6 +38,7 @@ class Kind(StrEnum):
     PUBLISH = "publish"
     MARK = "mark"
     CLOSE = "close"  # a block that no row may be added to
+    FILES = "files"  # files that a data set was charged for, and had not before
     MOVED = "moved"  # the last one of a ledger that was copied elsewhere
     ARRIVED = "arrived"  # the first one after that, in the new place
 

@@ -38,11 +38,16 @@ def identity(rows: Rows) -> str:
 
 def keyed(rows: Rows, fingerprint: str) -> str:
     """A lake's fingerprint as this ledger keeps it: without its secret nobody can compare it with a guess."""
-    secret = _note(rows, "secret")
+    return hmac.new(secret_of(rows), fingerprint.encode(), "sha256").hexdigest()
+
+
+def secret_of(rows: Rows) -> bytes:
+    """The secret that the first record is bound to."""
+    secret = note(rows, "secret")
     (first,) = chain.records(rows, "r.id = 1")
     if secret is None or first.facts["secret"] != _commitment(secret):
         raise LedgerError(f"the ledger {rows.address} is damaged: its secret was changed; restore it from a copy")
-    return hmac.new(bytes.fromhex(secret), fingerprint.encode(), "sha256").hexdigest()
+    return bytes.fromhex(secret)
 
 
 def check(store: Store) -> None:
@@ -78,13 +83,14 @@ def forget(address: str) -> None:
 def _saved(rows: Rows) -> Head:
     """How far a process has followed the chain; the beginning, where that is not known."""
     with suppress(LedgerError):
-        head = Head.read(_note(rows, "checked") or "")
+        head = Head.read(note(rows, "checked") or "")
         if chain.holds(rows, head):
             return head
     return Head(0, BEGINNING)
 
 
-def _note(rows: Rows, name: str) -> str | None:
+def note(rows: Rows, name: str) -> str | None:
+    """What a ledger keeps beside its chain under a name."""
     for row in rows.execute("SELECT value FROM notes WHERE name = ?", (name,)):
         return str(row["value"])
     return None

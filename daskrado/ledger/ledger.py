@@ -11,7 +11,7 @@ from typing import Any
 
 from daskrado.errors import BudgetError, LedgerError, UsageError
 from daskrado.lake.block_facts import EACH, Reading
-from daskrado.ledger import balances, chain, checked
+from daskrado.ledger import balances, chain, checked, known_files
 from daskrado.ledger.balances import Budget
 from daskrado.ledger.blocks import check_rows, close, known_elsewhere
 from daskrado.ledger.chain import Kind
@@ -181,6 +181,7 @@ class Ledger(LedgerViews):
             if fingerprint is not None:
                 self._remember(rows, name, fingerprint)
             if reading is not None:
+                known_files.remember(rows, name, reading.files, self.who, run)
                 close(rows, name, reading, [budget for budget, _ in charged], self.who, run)
             entry, table = _next_entry(rows), None if reading is None else reading.table
             record = balances.write_debit(rows, debit, fingerprint, charged, self.who, name, run, entry, table=table)
@@ -193,6 +194,7 @@ class Ledger(LedgerViews):
         """Close blocks that are read under an earlier debit; refuse one that changed since, or has another name."""
         name = dataset_name(dataset)
         with self.store.transaction() as rows:
+            known_files.remember(rows, name, reading.files, self.who, run)
             close(rows, name, reading, balances.budgets_of(rows, name, [*reading.blocks]), self.who, run)
 
     def spend(self, grant: Grant) -> None:

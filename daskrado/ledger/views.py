@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from daskrado.errors import LedgerError, UsageError
-from daskrado.ledger import balances, chain, checked
+from daskrado.ledger import balances, chain, checked, known_files
 from daskrado.ledger.blocks import BlockViews
 from daskrado.ledger.chain import Head, Kind
 from daskrado.ledger.entries import entries_from, whose
@@ -91,15 +91,16 @@ class LedgerViews(BlockViews):
         with self.store.reading() as rows:
             return {name for entry in entries for name in drawn(rows, entry)}
 
-    def known_as(self, fingerprint: str | None) -> str | None:
-        """The data set that a lake was charged as; None if this ledger has not seen it, or cannot know it again."""
+    def known_as(self, fingerprint: str | None, files: Mapping[str, str]) -> str | None:
+        """The data set that a lake, or a file of it, was charged as; None if this ledger cannot know it again."""
         if fingerprint is None:
             return None
         with self.store.reading() as rows:
-            found = rows.execute(
+            for row in rows.execute(
                 "SELECT dataset FROM lakes WHERE fingerprint = ?", (checked.keyed(rows, fingerprint),)
-            )
-            return next((str(row["dataset"]) for row in found), None)
+            ):
+                return str(row["dataset"])
+            return known_files.owner(rows, files)
 
     def marks(self, dataset: str | None = None) -> list[Marked]:
         """What became public, oldest first, of one data set or of all."""

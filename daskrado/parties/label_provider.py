@@ -105,6 +105,7 @@ class Provider:
         private = Private(self.protect, Budget(epsilon=request.epsilon, delta=request.delta))
         loosest = LabelMeans.loosest(domain.width, lattice.bits)
         charge = label_charge(calibrated(private, loosest, lattice, request.mechanism), private)
+        account.reading = lake.reading
         grant = charge.reserve(account, self.dataset, lake.fingerprint)
         with connect(self.cluster, lake.size) as client:
             try:

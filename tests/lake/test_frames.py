@@ -77,16 +77,10 @@ def test_what_is_no_frame_is_refused_without_a_word_of_its_rows(rows: tuple[Path
         daskrado.fit(pl.from_arrow(table).drop("age"), domain, dataset="clinic", private=False)
 
 
-def test_a_copy_of_a_file_is_refused_and_another_file_of_its_size_is_not(
-    rows: tuple[Path, pa.Table, Domain],
-) -> None:
+def test_equal_bytes_refuse_nothing(rows: tuple[Path, pa.Table, Domain]) -> None:
+    """E30: a refusal would tell whoever puts a guess beside a private file whether they are equal; see lake check."""
     path, _, domain = rows
     first, *_ = sorted(path.glob("*.parquet"))
     (path / "copy.parquet").write_bytes(first.read_bytes())
-    with pytest.raises(
-        DataError, match=r"part-00000\.parquet: has the same bytes as .*copy\.parquet; its rows would"
-    ):
-        daskrado.fit(str(path), domain, dataset="clinic", private=False)
     table = pq.read_table(first)
-    pq.write_table(table.take(pa.array(np.arange(table.num_rows)[::-1])), path / "copy.parquet")  # other bytes
     assert daskrado.fit(str(path), domain, dataset="clinic", private=False).rows == 500 + table.num_rows
