@@ -98,7 +98,7 @@ def _score_part(
         with contextlib.ExitStack() as stack:
             for _, table in partition.tables(columns) if content is None else [(0, content.select(columns))]:
                 margins = model.margins(table)
-                scored = table.select(list(keep))
+                scored = pa.table({name: table.column(name) for name in keep})  # without marks of a frame's columns
                 for wanted in also:
                     scored = scored.append_column(wanted, pa.array(_column(model, wanted, margins)))
                 scored = scored.append_column(

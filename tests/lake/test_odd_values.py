@@ -125,6 +125,30 @@ def test_in_a_column_of_the_domain_it_moves_no_other_row(column: str, odd: Any) 
     assert np.array_equal(total([*usual, odd]) - total([ROW[column], odd]), 2 * total([ROW[column]]))
 
 
+@pytest.mark.parametrize("odd", ODD, ids=repr)
+@pytest.mark.parametrize(
+    ("label", "usual"),
+    [
+        ({"column": "y", "kind": "number", "bounds": [0, 2]}, 1),
+        ({"column": "y", "classes": [1, 2, 3]}, 2),
+        ({"column": "y", "classes": ["low", "middle", "high"]}, "low"),
+        ({"column": "y", "positive": "yes", "negative": "no"}, "yes"),
+        ({"column": "y", "positive": True, "negative": False}, True),
+    ],
+    ids=str,
+)
+def test_in_a_label_of_any_kind_it_changes_no_other_label(label: dict[str, Any], usual: Any, odd: Any) -> None:
+    own = parse(Domain, {"label": label, "norm_bound": 3.0, "columns": {"a": DOMAIN.columns["a"]}}, "here")
+    found = []
+    for values in ([usual] * 3, [usual] * 3 + [odd]):
+        ((_, table),) = open_lake(frame("y", values), own).partitions[0].tables(["a", "y"])
+        encoded = encode_table(own, table)
+        assert encoded.labels is not None
+        assert not encoded.refused(strict=False)
+        found.append(np.asarray(encoded.labels)[:3].tolist())
+    assert found[0] == found[1]
+
+
 @pytest.mark.parametrize("odd", [None, "seven", 7.5, b"c", [9], True], ids=repr)
 @pytest.mark.parametrize("usual", [[1, 2], [1.0, 2.0], ["u", "v"], [True, False]], ids=repr)
 def test_in_a_column_of_groups_it_is_in_no_other_group(usual: list[Any], odd: Any, own_ledger: Path) -> None:

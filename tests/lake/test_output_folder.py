@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +20,8 @@ from daskrado.errors import DaskradoError, DataError, UsageError
 from daskrado.lake import durable, publish
 from daskrado.lake.claim import Claim
 from daskrado.lake.publish import check_free, claimed, new_folder
+from daskrado.lake.score import score
+from daskrado.models.linear import LinearModel
 from daskrado.models.rados import RadoSet
 from daskrado.privacy.statement import PrivacyStatement
 from daskrado.table.domain import Domain
@@ -228,6 +231,17 @@ def test_a_disk_without_locks_is_one_clear_line(tmp_path: Path, monkeypatch: pyt
         write(tmp_path / "out", "one")
 
 
+def test_a_flipped_bit_in_scores_is_refused_or_harmless(
+    clinic: Callable[..., tuple[Path, Domain]], tmp_path: Path
+) -> None:
+    path, domain = clinic(300, 1)
+    model = LinearModel(domain, np.linspace(-1, 1, domain.width), PrivacyStatement.none(), "test")
+    score(model, path, tmp_path / "scored", keep=["patient_id"])
+    (file,) = (tmp_path / "scored").glob("*.parquet")
+    expected = pq.read_table(file)
+    flips_are_noticed(file, lambda: pq.read_table(file, page_checksum_verification=True), expected.equals)
+
+
 def test_a_flipped_bit_in_a_rado_file_is_refused_or_harmless(
     clinic: Callable[..., tuple[Path, Domain]], tmp_path: Path
 ) -> None:
@@ -236,6 +250,11 @@ def test_a_flipped_bit_in_a_rado_file_is_refused_or_harmless(
     rados = np.random.default_rng(1).normal(size=(5, domain.width))
     path = tmp_path / "a.rados.parquet"
     RadoSet("hadamard", domain, rados, (0.0,) * domain.width, PrivacyStatement.none()).save(path)
+    flips_are_noticed(path, lambda: RadoSet.load(path).rados, lambda found: np.array_equal(found, rados))
+
+
+def flips_are_noticed(path: Path, read: Callable[[], Any], unchanged: Callable[[Any], bool]) -> None:
+    """Flip bits of a Parquet file's pages one after another: whoever reads it is refused, or reads the same."""
     whole, refused = path.read_bytes(), 0
     pages = pq.ParquetFile(path).metadata.row_group(0)
     columns = [pages.column(i) for i in range(pages.num_columns)]
@@ -244,9 +263,9 @@ def test_a_flipped_bit_in_a_rado_file_is_refused_or_harmless(
     for at in range(first, last, 3):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :])
         try:
-            found = RadoSet.load(path).rados
-        except (DaskradoError, pa.ArrowException):
+            found = read()
+        except (DaskradoError, pa.ArrowException, OSError):
             refused += 1
         else:
-            assert np.array_equal(found, rados)
+            assert unchanged(found)
     assert refused > (last - first) // 3 / 2  # the rest are statistics in page headers
