@@ -16,7 +16,7 @@ from daskrado.errors import DataError, UsageError, about_the_key
 from daskrado.jobs.base import Charge, Line, Run, calibrated
 from daskrado.jobs.evaluation_report import Measured
 from daskrado.jobs.section import Section
-from daskrado.lake.frame_columns import of_objects
+from daskrado.lake.frame_columns import may_hold_anything
 from daskrado.lake.scan import Lake
 from daskrado.models.decision import Decision
 from daskrado.models.evaluation import Evaluation, equal_bins
@@ -188,7 +188,7 @@ class Measurement:
                 raise DataError(f"{where}: {no_column(group.column, schema.names)}")
             field = schema.field(group.column)
             kind = field.type
-            if not (pa.types.is_null(kind) or of_objects(field)) and value_set(group.values, kind) is None:
+            if not (pa.types.is_null(kind) or may_hold_anything(field)) and value_set(group.values, kind) is None:
                 raise DataError(f"{where}: it is {kind}, but the groups are {shown(group.values)}")
 
     def _grid(self, reach: float, threshold: float) -> NDArray[np.float64]:

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from daskrado.errors import UsageError
 from daskrado.lake.frame_columns import free_column, id_type, pandas_field, whole_numbers
-from daskrado.table.arrow_arrays import as_table, plain
+from daskrado.table.arrow_arrays import as_table, as_texts, plain
 
 
 def values_of(frame: Any, column: str) -> set[str]:
@@ -60,4 +60,6 @@ def block_texts(table: pa.Table, name: str) -> pa.ChunkedArray:
     if (problem := name_problem(id_type(table.schema.field(name)))) is not None:
         raise UsageError(f"blocks.column {name!r} {problem}")
     data = whole_numbers(plain(table.column(name)))
+    if name_problem(data.type) is not None:  # in a pandas frame
+        return as_texts(data)
     return (data.cast(pa.date32()) if pa.types.is_date(data.type) else data).cast(pa.string())

@@ -1,10 +1,10 @@
-"""Columns of a pandas frame that may name people, days or hold-outs: accepted or refused by their dtype alone.
+"""Columns of a pandas frame that may name people, days, hold-outs or groups: by the Domain alone, never by a value.
 
 pandas finds the type of a column in its values: one null makes floats of whole numbers, one odd value makes objects
-of anything. A refusal by the type that was found would tell of one row: a dtype that values can lead to is accepted
-whatever they are: of floats those that are whole are ids, and the others count as nothing; objects are known by their
-texts. A column that the Domain declares to hold numbers names nobody, whatever its dtype. Types of files, and of
-Polars, Arrow and DuckDB, do not depend on values: those are refused by their schema.
+of anything. A refusal by the type that was found would tell of one row. So a column that the Domain declares to hold
+numbers names nobody, and any other is accepted: of floats those that are whole are ids, and the others count as
+nothing; whatever is neither number nor text is known by its text. Types of files, and of Polars, Arrow and DuckDB, do
+not depend on values: those are refused by their schema.
 """
 
 from __future__ import annotations
@@ -40,27 +40,20 @@ def texts(column: Any) -> Any:
     return column.astype(object).map(as_text, na_action="ignore")
 
 
-def pandas_field(name: str, array: pa.Array, *, number: bool = False, objects: bool = False) -> pa.Field:
-    """The schema's entry for a column of a pandas frame, marked where values gave it its type.
-
-    ``number`` where the Domain declares one, which is no id; ``objects`` where it holds the texts of objects.
-    """
-    kind = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
-    floats = b"an id" if pa.types.is_floating(kind) else None
-    found = b"a number" if number else b"texts" if objects else floats
-    return pa.field(name, array.type, metadata=None if found is None else {_FOUND: found})
+def pandas_field(name: str, array: pa.Array, *, number: bool = False) -> pa.Field:
+    """The schema's entry for a column of a pandas frame; ``number`` where the Domain declares one, which is no id."""
+    return pa.field(name, array.type, metadata={_FOUND: b"a number" if number else b"anything"})
 
 
-def of_objects(field: pa.Field) -> bool:
-    """Whether a column holds the texts of objects, which may be anything."""
-    return bool((field.metadata or {}).get(_FOUND) == b"texts")
+def may_hold_anything(field: pa.Field) -> bool:
+    """Whether values gave a column its type, so that it must refuse nothing."""
+    return bool((field.metadata or {}).get(_FOUND) == b"anything")
 
 
 def id_type(field: pa.Field) -> pa.DataType:
     """The type that a column has where it names something; found by no value, if pandas gave it one by values."""
-    found = (field.metadata or {}).get(_FOUND, b"")
-    kinds = {b"a number": pa.float64(), b"an id": pa.int64()}
-    return kinds.get(found, field.type)
+    kinds = {b"a number": pa.float64(), b"anything": pa.string()}
+    return kinds.get((field.metadata or {}).get(_FOUND, b""), field.type)
 
 
 def whole_numbers(column: Any) -> Any:

@@ -133,10 +133,8 @@ def to_arrow(frame: pd.DataFrame, need: Sequence[str], domain: Domain | None = N
         column = frame[name]
         if domain is not None and name == domain.id and column.dtype.kind == "f":
             column = _declared(domain, name, column)  # whole numbers, but for a null among them
-        free = name not in need
-        arrays.append(free_column(column) if free else _needed(domain, name, column))
-        number, objects = isinstance(declared.get(name), NumericColumn), free and column.dtype == object
-        fields.append(pandas_field(name, arrays[-1], number=number, objects=objects))
+        arrays.append(_needed(domain, name, column) if name in need else free_column(column))
+        fields.append(pandas_field(name, arrays[-1], number=isinstance(declared.get(name), NumericColumn)))
     return pa.table(arrays, schema=pa.schema(fields))
 
 

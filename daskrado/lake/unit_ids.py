@@ -14,9 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from daskrado.errors import DataError
 from daskrado.lake.frame_columns import whole_numbers
-from daskrado.table.arrow_arrays import plain
+from daskrado.table.arrow_arrays import as_texts, plain
 
 _WHOLE = re.compile(rb"([+-]?[0-9]{1,40})(?:\.0*)?")
 
@@ -72,8 +71,8 @@ def unit_codes(column: pa.ChunkedArray) -> tuple[pa.Array, NDArray[Any]]:
     A function of the rows alone: whoever reads them again gets the same places.
     """
     data = whole_numbers(plain(column))
-    if (problem := type_problem(data.type)) is not None:
-        raise DataError(f"the unit column {problem}")
+    if type_problem(data.type) is not None:  # in a pandas frame: what a schema shows was refused before
+        data = as_texts(data)
     if pa.types.is_null(data.type):
         data = data.cast(pa.string())
     coded = data.combine_chunks().dictionary_encode()

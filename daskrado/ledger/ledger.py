@@ -319,6 +319,8 @@ def store_of(
     """The store at an address; ``fill`` writes the first records of a new one."""
     if isinstance(path, str) and path.startswith(SERVERS):
         return Postgres(path, timeout, fill)
+    if "://" in str(path):
+        raise UsageError(f"a ledger is a file or postgresql://..., got {str(path).partition('://')[0]}://...")
     return LedgerFile(Path(path).absolute(), timeout, fill, convert)
 
 

@@ -7,6 +7,7 @@ longer than planning or fitting a small lake, so common types go by their buffer
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime, time, timedelta
 from typing import Any
 
 import numpy as np
@@ -51,11 +52,21 @@ def _text(data: Any) -> Any:
 
 
 def as_text(value: Any) -> str:
-    """A value of a column of objects as it reads: truths as folders are named, 7.0 as 7, nothing but Unicode."""
+    """A value as it reads: truths and days as folders are named, 7.0 as 7, nothing but Unicode."""
     if isinstance(value, bool | np.bool_):
         return str(value).lower()
+    if isinstance(value, datetime) and value == datetime.combine(value.date(), time(), value.tzinfo):
+        return value.date().isoformat()
+    value = value.total_seconds() if isinstance(value, timedelta) else value
     whole = isinstance(value, float) and value.is_integer()
     return str(int(value) if whole else value).encode("utf-8", "replace").decode()
+
+
+def as_texts(data: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The values of a column of any type as they read, each different one read once."""
+    coded = data.combine_chunks().dictionary_encode()
+    texts = [None if value is None else as_text(value) for value in coded.dictionary.to_pylist()]
+    return pa.chunked_array([pa.array(texts, pa.string()).take(coded.indices)])
 
 
 def in_days(data: pa.Array) -> pa.Array:

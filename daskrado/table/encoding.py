@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from daskrado.table import inner_loops as loops
 from daskrado.table.arrow_arrays import (
     as_text,
+    as_texts,
     in_days,
     null_mask,
     places_or_none,
@@ -198,8 +199,8 @@ def encode_groups(
     """
     flat = _flat(data)
     index = places_or_none(flat, values)
-    if index is None and optional:  # objects of a pandas frame are read as texts, whatever they hold
-        index = places_or_none(flat, [as_text(value) for value in values])
+    if index is None and optional:  # a pandas frame's column, which may hold anything
+        index = places_or_none(as_texts(data).combine_chunks(), [as_text(value) for value in values])
     if index is None:
         out.mismatch(column, f"is {flat.type}, but the groups are {list(values)[:5]}")
         return

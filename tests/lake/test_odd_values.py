@@ -45,7 +45,7 @@ DOMAIN = parse(
     },
     "here",
 )
-A_DAY = datetime.date(2026, 11, 17)
+A_DAY = datetime.date(2026, 11, 16)
 ROW: dict[str, Any] = {"a": 0.5, "day": A_DAY, "sex": "F", "ward": 1, "smoker": True, "y": 1}
 ODD = [
     None,
@@ -57,7 +57,7 @@ ODD = [
     "",
     "\ud800",
     b"c",
-    True,
+    9,
     A_DAY,
     pd.Timestamp(A_DAY),
     [9],
@@ -89,7 +89,19 @@ ROLES: dict[str, Callable[[Lake], list[Any]]] = {
     "within": lambda lake: weights(lake, {"column": "p", "within": "who"}),
     "holdout": held_out,
 }
-USUAL = [[7, 7, 8], [7.0, 7.0, 8.0], ["a", "a", "b"], ["7", "7", 8], [b"a", b"a", b"b"], [[7], [7], [8]]]
+DAYS = [pd.Timestamp("2026-11-17"), pd.Timestamp("2026-11-17"), pd.Timestamp("2026-11-18 07:30")]
+USUAL = [
+    [7, 7, 8],
+    [7.0, 7.0, 8.0],
+    ["a", "a", "b"],
+    ["7", "7", 8],
+    [b"a", b"a", b"b"],
+    [[7], [7], [8]],
+    [False, False, True],
+    DAYS,
+    [day.date() for day in DAYS],
+    [day - DAYS[0] for day in DAYS],
+]
 
 
 @pytest.mark.parametrize("odd", ODD, ids=repr)
@@ -150,7 +162,9 @@ def test_in_a_label_of_any_kind_it_changes_no_other_label(label: dict[str, Any],
 
 
 @pytest.mark.parametrize("odd", [None, "seven", 7.5, b"c", [9], True], ids=repr)
-@pytest.mark.parametrize("usual", [[1, 2], [1.0, 2.0], ["u", "v"], [True, False]], ids=repr)
+@pytest.mark.parametrize(
+    "usual", [[1, 2], [1.0, 2.0], ["u", "v"], [True, False], ["2026-11-17", "2026-11-18"]], ids=repr
+)
 def test_in_a_column_of_groups_it_is_in_no_other_group(usual: list[Any], odd: Any, own_ledger: Path) -> None:
     """Of a private evaluation, which tells rows of each group apart: refused or not, and where the others are."""
     found = []

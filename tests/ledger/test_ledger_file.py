@@ -127,6 +127,11 @@ def test_a_missing_folder_is_named(tmp_path):
         Ledger.open(tmp_path / "nowhere" / "ledger.db")
 
 
+def test_another_kind_of_address_is_named_without_its_password():
+    with pytest.raises(UsageError, match=r"a ledger is a file or postgresql://\.\.\., got mysql://\.\.\.$"):
+        Ledger.open("mysql://me:secret@server/x")
+
+
 def test_a_folder_is_no_ledger(tmp_path):
     with pytest.raises(LedgerError, match="is a folder"):
         Ledger.open(tmp_path)
