@@ -109,8 +109,20 @@ def digest_of(before: str, *columns: Any) -> str:
 
 
 def now() -> str:
-    """The time of a record, for people; the order of records is that of their numbers, whatever a clock does."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
+    """The time of a record, for people; the order of records is that of their numbers, whatever a clock does.
+
+    Whole minutes, and all records of a run have the time of its first debit: how long a run takes depends on rows.
+    """
+    return datetime.now(UTC).isoformat(timespec="minutes")
+
+
+def began(rows: Rows, **which: object) -> str | None:
+    """The time of the first debit of a ``run``, or of the debit of an ``entry``; None before it."""
+    ((column, value),) = which.items()
+    (found,) = rows.execute(
+        f"SELECT min(at) AS at FROM records WHERE {column} = ? AND kind = ?", (value, str(Kind.DEBIT))
+    )
+    return None if found["at"] is None else str(found["at"])
 
 
 def head(rows: Rows) -> Head:

@@ -103,7 +103,6 @@ def _entry(rows: Rows, first: Record, *later: Record) -> LedgerEntry:
         table=first.facts.get("table"),
         published=published,
         reserved_at=first.at,
-        settled_at=settled[-1].at if settled else None,
         part=debit.part,
     )
 

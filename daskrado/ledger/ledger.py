@@ -184,7 +184,8 @@ class Ledger(LedgerViews):
                 known_files.remember(rows, name, reading.files, self.who, run)
                 close(rows, name, reading, [budget for budget, _ in charged], self.who, run)
             entry, table = _next_entry(rows), None if reading is None else reading.table
-            record = balances.write_debit(rows, debit, fingerprint, charged, self.who, name, run, entry, table=table)
+            own = (self.who, name, run, entry, chain.began(rows, run=run) if run else None, table)
+            record = balances.write_debit(rows, debit, fingerprint, charged, *own)
         _log.info(
             "entry %d of %s: reserved %s for %r under %s, run %s", entry, self.address, event, name, debit.whose, run
         )
@@ -294,7 +295,8 @@ class Ledger(LedgerViews):
             known = {record.facts["mark"] for record in told}
             for mark in public:
                 if mark not in known:
-                    chain.append(rows, Kind.MARK, {"mark": str(mark)}, self.who, grant.dataset, grant.run)
+                    own = (self.who, grant.dataset, grant.run)
+                    chain.append(rows, Kind.MARK, {"mark": str(mark)}, *own, at=chain.began(rows, entry=grant.entry))
 
     def _freed(self, rows: Rows, grant: Grant) -> list[Budget]:
         (debit,) = chain.records(rows, "r.entry = ? AND r.kind = ?", (grant.entry, str(Kind.DEBIT)))
@@ -302,7 +304,7 @@ class Ledger(LedgerViews):
 
     def _append(self, rows: Rows, kind: Kind, grant: Grant, body: dict[str, Any], name: str = "") -> chain.Record:
         own = grant.dataset, grant.run, grant.entry, name
-        return chain.append(rows, kind, body, self.who, *own)
+        return chain.append(rows, kind, body, self.who, *own, at=chain.began(rows, entry=grant.entry))
 
     def _over(self, grant: Grant, state: State, wanted: str) -> LedgerError:
         return LedgerError(

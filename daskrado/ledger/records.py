@@ -147,7 +147,6 @@ class LedgerEntry:
     table: dict[str, Any] | None
     published: str | None
     reserved_at: str
-    settled_at: str | None
     part: str = ""
 
     @property

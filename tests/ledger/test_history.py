@@ -1,10 +1,12 @@
 """Histories that others can check, copies without a gap, and flipped bits."""
 
+import itertools
 import json
 import os
 import shutil
 import sqlite3
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 
 import pytest
@@ -13,7 +15,7 @@ from click.testing import CliRunner
 import daskrado
 from daskrado.cli.main import cli
 from daskrado.errors import BudgetError, LedgerError, UsageError
-from daskrado.ledger import checked
+from daskrado.ledger import chain, checked
 from daskrado.ledger.balances import Budget
 from daskrado.ledger.chain import digest_of
 from daskrado.ledger.history import exported, verified
@@ -124,6 +126,44 @@ def test_charges_below_what_their_events_cost_do_not_pass(tmp_path, monkeypatch,
         assert verified("x", exported(ledger)).head == ledger.head()
     with pytest.raises(LedgerError, match="record 6 was charged less than its event costs"):
         verified("x", exported(ledger))
+
+
+def test_no_time_in_a_ledger_tells_how_long_a_run_read_its_rows(address, monkeypatch):
+    """Twenty minutes pass between any two records; a slow run leaves the same times as a fast one."""
+    start = datetime(2026, 11, 18, 9, 0, 59, 123456, UTC)
+
+    def told(step: timedelta) -> str:
+        clock = itertools.count()
+
+        class Clock(datetime):
+            @classmethod
+            def now(cls, tz=None):
+                return start + next(clock) * step
+
+        ledger = Ledger.open(address)
+        monkeypatch.setattr(chain, "datetime", Clock)
+        name = f"d{step.seconds}"
+        ledger.set_limit(name, None, 5, "1e-5")
+        first, second, void = (
+            ledger.reserve(name, Relation.LABEL_FLIP, GaussianEvent(0.1), theorem="t", run=name, role=role)
+            for role in "abc"
+        )
+        for grant in (first, second):
+            ledger.count_draw(grant, "x")
+        ledger.void(void)
+        ledger.publish(first, "ab" * 32)
+        own = [row for row in exported(ledger)["records"] if row[5] == name]
+        assert {row[1] for row in own} == {"debit", "spend", "draw", "void", "publish", "mark"}
+        (at,) = {row[2] for row in own}
+        return at
+
+    fast, slow = told(timedelta(0)), told(timedelta(minutes=20))
+    assert fast == "2026-11-18T09:00+00:00"
+    assert slow.endswith("+00:00")
+    assert len(slow) == len(fast)
+    told_json = json.dumps(Ledger.open(address).to_json())
+    assert ".123" not in told_json
+    assert ":59" not in told_json
 
 
 def test_a_record_that_was_changed_breaks_the_chain(tmp_path):
