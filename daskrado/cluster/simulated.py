@@ -47,8 +47,8 @@ class SleepingPartition:
 
 
 @contextlib.contextmanager
-def simulated_cluster(workers: int) -> Iterator[tuple[str, int]]:
-    """The address of a scheduler in a process of its own, with so many workers in another, and the scheduler's id."""
+def simulated_cluster(workers: int) -> Iterator[tuple[str, int, int]]:
+    """The address of a scheduler in a process of its own, with so many workers in another, and their two ids."""
     start = [sys.executable, "-m", "daskrado.cluster.simulated"]
     with subprocess.Popen([*start, "scheduler"], **_PIPES) as scheduler:
         assert scheduler.stdout is not None
@@ -57,7 +57,7 @@ def simulated_cluster(workers: int) -> Iterator[tuple[str, int]]:
             assert crowd.stdout is not None
             crowd.stdout.readline()
             try:
-                yield address, scheduler.pid
+                yield address, scheduler.pid, crowd.pid
             finally:
                 crowd.kill()
                 scheduler.kill()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import statistics
 import threading
 import time
@@ -101,7 +102,7 @@ def scale_figures(workers: int, partitions: int, seconds: float, passes: int) ->
     lattice = Lattice(domain.norm_bound)
     with (
         patch.object(dealing, "TASK_BYTES", 0),  # a partition a task, as if each were large
-        simulated_cluster(workers) as (address, scheduler),
+        simulated_cluster(workers) as (address, scheduler, crowd),
         connect(address) as client,
     ):
         assert client is not None
@@ -109,10 +110,13 @@ def scale_figures(workers: int, partitions: int, seconds: float, passes: int) ->
         sums(_lake(workers, 0.0))  # workers import what they need
         tenth = sums(_lake(max(1, partitions // 10), 0.0))
         lake = _lake(partitions, seconds)
-        before, started, sent = processor_seconds(scheduler), time.perf_counter(), _bytes(client)
+        processes = {"scheduler": scheduler, "driver": os.getpid(), "all_workers": crowd}
+        before = {name: processor_seconds(process) for name, process in processes.items()}
+        started, sent = time.perf_counter(), _bytes(client)
         busy: float = client.run_on_scheduler(task_seconds)
         whole = sums(lake)
-        took, cpu = time.perf_counter() - started, processor_seconds(scheduler) - before
+        took = time.perf_counter() - started
+        cpu = {name: processor_seconds(process) - before[name] for name, process in processes.items()}
         busy, sent = client.run_on_scheduler(task_seconds) - busy, _bytes(client) - sent
         ideal, tasks = partitions * seconds / workers, _tasks(partitions)
         descent = _passes(client, _lake(workers, 0.0), domain, lattice, passes)
@@ -126,7 +130,7 @@ def scale_figures(workers: int, partitions: int, seconds: float, passes: int) ->
         "task_seconds_a_worker": round(busy / workers, 2),
         "overhead": round(took / ideal - 1, 4) if ideal else None,
         "overhead_beside_tasks": round(took * workers / busy - 1, 4),
-        "scheduler_cpu_ms_a_task": round(1000 * cpu / tasks, 3),
+        **{f"{name}_cpu_ms_a_task": round(1000 * spent / tasks, 3) for name, spent in cpu.items()},
         "scheduler_bytes_a_task": round(sent / tasks),
         "driver_growth_mb": {"a tenth": round(tenth, 1), "all": round(whole, 1)},
         "pass_over_kept_rows_ms": round(1000 * descent, 1),
