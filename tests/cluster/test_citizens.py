@@ -18,6 +18,7 @@ from typing import Any
 
 import dask
 import numpy as np
+import psutil
 import pytest
 from click.testing import CliRunner
 from distributed import Client
@@ -461,3 +462,33 @@ def test_what_a_lost_worker_leaves_under_way_is_not_told_on_stderr(
         client.sync(asyncio.sleep, 0)
         gc.collect()
     assert not [record for record in caplog.records if record.name == "asyncio"]
+
+
+def test_a_local_worker_that_is_killed_while_it_starts_is_started_again(tmp_path: Path, own_ledger: Path) -> None:
+    """At first sight; had it begun to work, its nanny would bring it back."""
+    make_lake(tmp_path / "lake", rows=4_000, features=12, partitions=4, seed=7)
+    (tmp_path / "p.yaml").write_text(
+        "{dataset: c, lake: lake, domain: lake.yaml, output: out, learner: moments, protect: {relation: add_remove,"
+        " unit: one patient}, budget: {epsilon: 1, delta: 1.0e-6},"
+        " ledger: {first_limit: {epsilon: 5, delta: 1.0e-5}}}"
+    )
+    words = ["run", str(tmp_path / "p.yaml"), "--workers", "2", "--out", str(tmp_path / "out")]
+    program = [sys.executable, "-c", "from daskrado.cli.main import main; main()", *words]
+    driver = subprocess.Popen(program, env=os.environ, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def starting() -> list[psutil.Process]:
+        with contextlib.suppress(psutil.Error):
+            children = psutil.Process(driver.pid).children(recursive=True)
+            return [child for child in children if any("spawn_main" in word for word in child.cmdline())]
+        return []
+
+    until(starting, LONG, "no worker was started")[0].kill()
+    _, told = driver.communicate(timeout=LONG)
+    assert (driver.returncode, told) == (0, "")
+    assert [entry.state for entry in Ledger.open(own_ledger, create=False).entries()] == ["published"]
+
+
+def test_a_guest_that_is_killed_while_it_starts_changes_no_bit(clinic: Clinic, shared_cluster: SharedCluster) -> None:
+    expected = weights(clinic, workers=0)
+    shared_cluster.worker(ready=False).kill()
+    assert np.array_equal(weights(clinic, cluster=shared_cluster.address), expected)
