@@ -12,8 +12,9 @@ import click
 
 from daskrado import __version__
 from daskrado.cli.signals import heard, listen
-from daskrado.errors import DaskradoError, LedgerError
+from daskrado.errors import DaskradoError
 
+_STAYS = "the charge stays"
 WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 
 COMMANDS = {
@@ -153,13 +154,18 @@ def _rest(error: BaseException, words: list[str]) -> list[str]:
 
 def _failed(error: Exception) -> int:
     if isinstance(error, DaskradoError):
-        left = [note for note in _left(error) if not isinstance(error, LedgerError) and note not in str(error)]
+        left = [note for note in _left(error) if note not in str(error) and not _said(str(error), note)]
         return _complain("; ".join([str(error), *left]), error.exit_code)
     if isinstance(error, OSError):
         return _complain(f"{error.filename or 'operating system'}: {error.strerror or error}", 1)
     # Not its text: that may quote a row.
     about = [f"internal error ({type(error).__name__})", *_left(error), "--debug shows where"]
     return _complain("; ".join(about), 1)
+
+
+def _said(text: str, note: str) -> bool:
+    """Whether an error says already what is left of its run: that the charge stays."""
+    return _STAYS in text and _STAYS in note
 
 
 def _left(error: BaseException) -> list[str]:

@@ -240,6 +240,6 @@ _EXPLAINED = (
     ),
     (
         ("SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_IOERR_FSYNC", "SQLITE_IOERR_TRUNCATE"),
-        "the ledger {path} could not be written: is the disk full? ({error}); nothing was changed",
+        "the ledger {path} could not be written: is the disk full? ({error}); this step changed nothing in it",
     ),
 )

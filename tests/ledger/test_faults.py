@@ -125,6 +125,49 @@ def test_a_full_disk_is_one_line_and_changes_nothing(tmp_path):
     check_all(ledger)
 
 
+FULL_AFTER_THE_DEBIT = """
+import resource, sys
+from daskrado.cli.main import main
+from daskrado.ledger.ledger import Ledger
+real = Ledger.reserve
+def reserve(self, *what, **how):
+    grant = real(self, *what, **how)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (16384, 16384))  # a part of the file that it has
+    return grant
+Ledger.reserve = reserve
+sys.argv = ["daskrado", "run", *sys.argv[1:]]
+sys.stderr = sys.stdout
+main()
+"""
+
+
+def test_a_disk_that_is_full_after_the_debit_leaves_a_run_that_is_named(tmp_path, clinic):
+    """Nothing can be given back then: the line says so, and what it says to do works once there is room."""
+    lake, domain = clinic(500, 1)
+    job = {
+        "dataset": "adult",
+        "lake": str(lake),
+        "domain": domain.model_dump(mode="json"),
+        "output": str(tmp_path / "out"),
+        "protect": {"relation": "add_remove", "unit": "one row"},
+        "budget": {"epsilon": 0.1},
+        "ledger": {"path": str(tmp_path / "ledger.db"), "first_limit": {"epsilon": 1}},
+    }
+    (tmp_path / "job.yaml").write_text(json.dumps(job))
+    said = end(start(FULL_AFTER_THE_DEBIT, tmp_path / "job.yaml")).strip()
+    ledger = Ledger.open(tmp_path / "ledger.db")
+    (entry,) = ledger.entries()
+    assert entry.state is State.RESERVED
+    assert "is the disk full?" in said
+    assert "nothing was changed" not in said
+    again = f"daskrado run --resume {entry.run[:12]} --ledger {ledger.path}"
+    assert said.endswith(f"the grant is not used up: {again}")
+    done = CliRunner().invoke(cli, again.split()[1:])
+    assert done.exit_code == 0, done.output
+    (entry,) = ledger.entries()
+    assert entry.state is State.PUBLISHED
+
+
 NO_LOCKS = """
 #include <dlfcn.h>
 #include <errno.h>
