@@ -33,9 +33,11 @@ from daskrado.ledger.ledger import State
 from daskrado.ledger.lines import different
 from daskrado.models.linear import LinearModel
 from daskrado.privacy.continual import ContinualGaussian, Night, PrefixSums
+from daskrado.privacy.mechanisms import Target
+from daskrado.privacy.relations import Relation
 from daskrado.privacy.release import Release
 from daskrado.statistics.base import Statistic
-from daskrado.statistics.bounded import target_of
+from daskrado.statistics.bounded import bounded, target_of
 from daskrado.table.lattice import MOST_ROWS
 from daskrado.table.yaml_file import Frozen
 
@@ -65,16 +67,21 @@ class ContinualJob(LearnJob):
                 f"continual release needs a learner on plain sums, such as moments; {self.learner.name} has none"
             )
         protect = self.asked.protect
-        if protect.column is not None and protect.within is None:
+        if self._people and (protect.how != "spread" or protect.relation is Relation.REPLACE_ONE):
             raise ValueError(
-                f"{protect.unit} may have rows on several nights: continual release protects its rows of one block, "
-                "protect.unit.within: COLUMN, or rows, with protect.unit as a text"
+                f"{protect.unit} may have rows on several nights: continual counts people by how: spread, not "
+                f"under replace_one, where rows may move to other nights; got how: {protect.how}, {protect.relation}"
             )
         if self.blocks is None:
             raise ValueError("continual reads each block once: name their column, blocks: {column: day}")
         if self.blocks.last is not None or self.blocks.end is not None:
             raise ValueError("continual reads every block that is new: drop blocks.last and blocks.to")
         return self
+
+    @property
+    def _people(self) -> bool:
+        """Whether units may have rows on several nights."""
+        return self.asked.protect.column is not None and self.asked.protect.within is None
 
     def _default_bits(self) -> int:
         """Room for any number of rows: those of later nights are not known."""
@@ -91,16 +98,28 @@ class ContinualJob(LearnJob):
         return PrefixSums(self.continual.horizon)
 
     def noise(self) -> ContinualGaussian:
-        """The mechanism of all nights, calibrated anew: each draws the noise of one."""
+        """The mechanism of all nights, calibrated anew: each draws the noise of one.
+
+        A person counts as one row on each of at most ``bound`` nights, or as more on fewer: what the sums of each of
+        those nights move by, and are rounded by, adds up to at most ``bound`` times that of one row.
+        """
         protect, budget = self.asked.protect, self.asked.budget
         target = target_of(self._summed, self.lattice, protect)
+        if self._people:
+            once = bounded(self._summed, 1, self.lattice)
+            target = Target(once, self.lattice, protect.relation, protect.rows_per_unit)
         return ContinualGaussian(target, budget.epsilon, budget.delta, self.sums)
 
     @property
     def assumptions(self) -> tuple[str, ...]:
         assert self.blocks is not None
-        *others, _ = super().assumptions
-        column = self.blocks.column
+        others = [line for line in super().assumptions if line != self.blocks.assumption]
+        column, protect = self.blocks.column, self.asked.protect
+        if self._people:
+            others[0] = (
+                f"{protect.unit} counts as at most {protect.rows_per_unit} row(s) over all nights, on the first that "
+                f"have any of its rows; what a night has read of {column!r} stays in the lake as it is"
+            )
         return (
             *others,
             f"which values of {column!r} there are is public; a row that is replaced keeps its value",
@@ -116,7 +135,8 @@ class ContinualJob(LearnJob):
         horizon, statistic = self.continual.horizon, self._summed
         yield "statistic", f"{statistic.name}, {statistic.size:,} integers on a 2^-{self.lattice.bits} grid"
         yield "learner", self.learner.name
-        yield "continual", f"{horizon} nights on one charge; each reads the blocks that are new"
+        ids = f", and {self.asked.protect.column!r} of those before" if self._people else ""
+        yield "continual", f"{horizon} nights on one charge; each reads the blocks that are new{ids}"
         tree = max(self.sums.tree_error(night) for night in range(1, horizon + 1))
         yield (
             "error",
@@ -220,6 +240,9 @@ class ContinualJob(LearnJob):
 
     def _draw(self, run: Run, journal: Journal, nights: Nights, new: list[str]) -> None:
         run.job = narrowed(self, new)
+        if self._people and nights.blocks:
+            run.earlier = narrowed(self, [block for own in nights.blocks.values() for block in own]).scan()
+            run.account.ledger.close_blocks(self.dataset, run.earlier.reading, run.account.run)  # refuses any change
         if ROLE in journal.paid:
             run.account.ledger.close_blocks(self.dataset, run.lake.reading, run.account.run)
         else:

@@ -49,6 +49,7 @@ class Run:
         self.charged_elsewhere = False  # True where the charges are debited from other parties' ledgers
         self.grants: dict[str, Grant] = {}
         self.paid_earlier = False  # True where an earlier run was charged for all that this one draws
+        self.earlier: Lake | None = None  # rows that earlier nights counted, where people count once over all of them
         self.progress = progress
         self.clock = Clock(getattr(progress, "stage", None))
         self._stack = contextlib.ExitStack()
@@ -141,7 +142,7 @@ class Run:
             return None
         which = (f"{protect.column}/{protect.within}", protect.rows_per_unit, protect.how)
         if which not in self._units:
-            how = {"client": self.client, "report": self.progress}
+            how = {"client": self.client, "report": self.progress, "earlier": self.earlier}
             begin_step(self.progress, "stretch of units")
             with self.clock("units"):
                 # Which rows are kept must not change when a run is resumed, whose noise on them may be repeated.

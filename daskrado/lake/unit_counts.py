@@ -41,7 +41,8 @@ Weights = NDArray[np.uint16]
 class Counting:
     """How units are known and what they may count for; ``record`` names records where rows are sampled.
 
-    Where there is ``within``, a unit is all rows with one id and one value of that column.
+    Where there is ``within``, a unit is all rows with one id and one value of that column. The first ``before`` rows
+    were counted on earlier nights: units count for what those left of the bound, and these rows for nothing any more.
     """
 
     column: str
@@ -49,6 +50,7 @@ class Counting:
     record: str | None
     key: bytes = field(repr=False)
     within: str | None = None
+    before: int = 0
 
     @property
     def columns(self) -> list[str]:
@@ -110,8 +112,11 @@ class Counting:
         order, starts = _by_unit(records, by_rank=self.record is not None)
         sizes = np.diff(np.append(starts, len(records)))
         if self.record is None:
-            owned = np.add.reduceat(records["value"][order], starts).astype(np.int64) if len(starts) else sizes
-            found["weight"][order] = np.repeat(unit_weights(owned, self.bound), sizes)
+            values = records["value"][order].astype(np.int64)
+            early = np.where(records["place"][order] < self.before, values, 0)
+            owned, used = (np.add.reduceat(v, starts) if len(starts) else sizes for v in (values, early))
+            own = unit_weights(owned - used, np.maximum(self.bound - used, 0))
+            found["weight"][order] = np.where(found["place"][order] < self.before, 0, np.repeat(own, sizes))
         else:
             nth = np.arange(len(records)) - np.repeat(starts, sizes)
             found["weight"][order] = np.where(nth < self.bound, 1 << WEIGHT_BITS, 0)

@@ -75,10 +75,11 @@ class ClusterWeights:
 
     def within(self, first: int, rows: int) -> tuple[tuple[int, ...], list[Any]]:
         """Where the stretches that hold some rows begin, and the futures of their weights."""
+        before = self._counting.before  # rows of the lake that were counted, and are not among those that are read
         chosen = [
-            (cut.first, future)
+            (cut.first - before, future)
             for cut, future in zip(self._cuts, self._held, strict=True)
-            if cut.first < first + rows and first < cut.first + cut.rows
+            if cut.first - before < first + rows and first < cut.first - before + cut.rows
         ]
         return tuple(start for start, _ in chosen), [future for _, future in chosen]
 

@@ -131,25 +131,31 @@ def units_of(
     *,
     client: Client | None = None,
     report: Any = None,
+    earlier: Lake | None = None,
 ) -> Units | None:
     """How the rows of a lake count where units are protected; None where rows are.
 
-    ``client`` has units counted on its workers, where the rows are not in this process.
+    ``client`` has units counted on its workers, where the rows are not in this process. Units count for what they
+    have left after their rows of an ``earlier`` lake.
     """
     if protect is None or protect.column is None:
         return None
     check_units(lake, protect, record)
     record = record if protect.how == "sample" else None
-    counting = Counting(protect.column, protect.rows_per_unit, record, key, protect.within)
-    spans = None if protect.within is not None else lake.spans(protect.column)  # which are of ids alone
+    parts = [*(() if earlier is None else earlier.partitions), *lake.partitions]
+    before = 0 if earlier is None else earlier.rows
+    counting = Counting(protect.column, protect.rows_per_unit, record, key, protect.within, before)
+    alone = protect.within is None and earlier is None
+    spans = lake.spans(protect.column) if alone else None  # which are of ids alone
     client = None if lake.in_memory else client
     if spans is not None:
         return Units(counting, spans, count_edges(counting, lake.partitions, spans, client))
     if client is None:
-        return Units(counting, weights=count_here(counting, lake.partitions))
+        counted = count_here(counting, parts)
+        return Units(counting, weights=PlacedWeights((-before,), counted.arrays))
     from daskrado.lake.unit_shuffle import ClusterWeights
 
-    return Units(counting, weights=ClusterWeights(client, counting, lake.partitions, report))
+    return Units(counting, weights=ClusterWeights(client, counting, parts, report))
 
 
 def _read(partition: Any, columns: list[str], content: pa.Table | None) -> list[pa.Table]:

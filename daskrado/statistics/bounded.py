@@ -30,14 +30,14 @@ _LOWER = (1 << _HALF) - 1
 _UP = 1 + 2.0**-40
 
 
-def unit_weights(owned: NDArray[np.int64], bound: int) -> NDArray[np.int32]:
+def unit_weights(owned: NDArray[np.int64], bound: int | NDArray[np.int64]) -> NDArray[np.int32]:
     """The weight of a row whose unit owns so many: floor(2^WEIGHT_BITS min(1, bound / owned)); 0 without a unit.
 
     >>> unit_weights(np.array([0, 1, 2, 3]), 1).tolist(), unit_weights(np.array([3, 40]), 2).tolist()
     ([0, 16384, 8192, 5461], [10922, 819])
     """
     whole = 1 << WEIGHT_BITS
-    spread = (whole * min(bound, 1 << 20)) // np.maximum(owned, 1)
+    spread = (whole * np.minimum(bound, 1 << 20)) // np.maximum(owned, 1)
     return np.where(owned > 0, np.minimum(spread, whole), 0).astype(np.int32)
 
 

@@ -174,7 +174,7 @@ def test_a_night_of_a_continual_release_protects_a_patients_day(lake: str, own_l
     given = keys(lake, budget={"epsilon": 1, "delta": 1e-6}, continual={"horizon": 5})
     found = daskrado.run({**given, "ledger": {"first_limit": {"epsilon": 9, "delta": 1e-5}}}, write=False)
     assert found.statement.whom == "one patient's day"
-    with pytest.raises(UsageError, match="one patient may have rows on several nights"):
+    with pytest.raises(UsageError, match="has a continual release with another protect"):
         daskrado.run({**given, "protect": WHOLE}, write=False)
 
 

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from collections.abc import Iterable
 from fractions import Fraction
-from functools import partial
+from functools import partial, partialmethod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 
 import daskrado
 from daskrado.engines.nights import Nights
 from daskrado.errors import BudgetError, DataError, LedgerError, UsageError
+from daskrado.jobs.continual import ContinualJob
 from daskrado.jobs.load import load_job
 from daskrado.jobs.show import plan_lines
 from daskrado.lake.collect import collect
 from daskrado.lake.ingest import Layout, ingest
 from daskrado.lake.scan import open_lake
+from daskrado.lake.unit_counts import Counting, PlacedWeights
+from daskrado.lake.units import Units, units_of
 from daskrado.ledger.history import check_all
 from daskrado.ledger.journal import Journal
 from daskrado.ledger.ledger import EACH, Ledger
@@ -353,8 +358,12 @@ def test_another_settings_another_process_and_no_budget_are_refused(tmp_path: Pa
         ({"learner": {"kind": "gradient"}, "rows": 100}, "needs a learner on plain sums, such as moments"),
         ({"learner": {"kind": "radoboost", "rounds": 3}}, "needs a learner on plain sums, such as moments"),
         (
-            {"protect": {"relation": "add_remove", "unit": {"column": "b", "name": "one patient"}}},
-            "one patient may have rows on several nights: continual release protects its rows of one block",
+            {"protect": {"relation": "replace_one", "unit": {"column": "b", "name": "one patient"}}},
+            "one patient may have rows on several nights: .* not under replace_one",
+        ),
+        (
+            {"protect": {"relation": "add_remove", "unit": {"column": "b", "name": "one patient", "how": "sample"}}},
+            "continual counts people by how: spread",
         ),
     ],
 )
@@ -409,3 +418,97 @@ def test_a_lake_whose_schema_does_not_fit_costs_no_night(tmp_path: Path, own_led
     with pytest.raises(DataError, match="column 'a' is double in the lake and holds other values"):
         ingest([str(other)], lake, append=True)
     assert night(lake).facts["continual"]["night"] == 1
+
+
+PEOPLE = {"relation": "add_remove", "unit": {"column": "patient", "name": "one patient"}}
+
+
+def with_people(folder: Path, day: int, without: int | None = None) -> tuple[str, pd.DataFrame]:
+    """A day of patients who come back; patient 3 has 1, 6, 11 and 16 rows, as long as can be."""
+    draw, lake = np.random.default_rng(day), folder / "lake"
+    frame = pd.DataFrame(
+        {"patient": draw.integers(0, 25, 40), "a": draw.normal(size=40), "b": draw.integers(0, 10, 40)}
+    )
+    frame = frame[frame.patient != 3].assign(y=1)
+    often = pd.DataFrame({"patient": [3] * 5 * day, "a": 2.0, "b": 9, "y": 0})
+    frame = pd.concat([frame, often], ignore_index=True).assign(day=f"2026-11-{day:02d}")
+    frame = frame[frame.patient != without]
+    folder.mkdir(exist_ok=True)
+    frame.to_csv(folder / f"{day}.csv", index=False)
+    ingest([str(folder / f"{day}.csv")], str(lake), layout=Layout(by="day"), append=lake.exists())
+    return str(lake), frame
+
+
+def protected(bound: int) -> dict[str, Any]:
+    return {**PEOPLE, "unit": {**PEOPLE["unit"], "bound": bound}}  # type: ignore[dict-item]
+
+
+def nights_of(folder: Path, bound: int, without: int | None = None, cluster: Any = None) -> dict[int, np.ndarray]:
+    """The releases of four nights on a ledger of their own."""
+    ledger = folder / "ledger.sqlite"
+    for day in (1, 2, 3, 4):
+        lake, _ = with_people(folder, day, without)
+        daskrado.run(keys(lake, protect=protected(bound)), write=False, ledger=ledger, cluster=cluster)
+    with Journal.take(journal_of(ledger)) as journal:
+        return {night: kept.released for night, kept in Nights(journal, draws(ledger)).kept.items()}
+
+
+@pytest.mark.parametrize("bound", [1, 3])
+def test_people_count_over_all_nights_as_so_many_rows(
+    bound: int, quiet: None, tmp_path: Path, two_workers: Any
+) -> None:
+    """On the first nights that have rows of theirs, all rows of a night alike: against a dictionary of them."""
+    used: Counter[int] = Counter()
+    exact, releases = {}, nights_of(tmp_path / "here", bound)
+    for day in (1, 2, 3, 4):
+        frame = pd.read_csv(tmp_path / "here" / f"{day}.csv")
+        job = load_job(keys(frame, protect=protected(bound)))
+        owned = Counter(frame.patient)
+        shares = {p: min(n, bound - used[p]) / n for p, n in owned.items()}
+        weights = np.array([int(2**14 * shares[p]) for p in frame.patient], dtype=np.uint16)
+        used.update({p: min(n, bound - used[p]) for p, n in owned.items()})
+        units = Units(Counting("patient", bound, None, bytes(32)), weights=PlacedWeights((0,), (weights,)))
+        lake = open_lake(frame, job.domain)
+        exact[day] = collect(job.chosen_statistic, lake, job.domain, job.lattice, units=units).vector
+        assert np.array_equal(job.noise()._mixed(day, exact), releases[day])
+    assert max(used.values()) == bound
+    there = nights_of(tmp_path / "there", bound, cluster=two_workers)
+    assert all(np.array_equal(there[n], releases[n]) for n in releases)
+
+
+@pytest.mark.parametrize("bound", [1, 3])
+@pytest.mark.parametrize("forgets", [False, True])
+def test_all_rows_of_a_person_move_all_nights_by_no_more_than_is_paid_for(
+    bound: int, forgets: bool, quiet: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``forgets``: each night counts people for itself, which nobody pays for."""
+    if forgets:
+        monkeypatch.setattr(ContinualJob, "_draw", partialmethod(forgetful, ContinualJob._draw))
+    one, two = nights_of(tmp_path / "with", bound), nights_of(tmp_path / "without", bound, without=3)
+    job = load_job(keys(str(tmp_path / "with" / "lake"), protect=protected(bound)))
+    made = job.noise()
+    scales = np.concatenate([np.full(b.size, made.grid_scale(b)) for b in made.target.statistic.blocks])
+    moved = float(np.linalg.norm([(one[n] - two[n]) / scales for n in one]))
+    assert (moved <= made.event.mu) is not forgets
+    assert moved > 0.3 * made.event.mu
+
+
+def forgetful(job: ContinualJob, draw: Any, run: Any, journal: Any, nights: Any, new: Any) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("daskrado.jobs.run.units_of", lambda *a, earlier=None, **k: units_of(*a, **k))
+        draw(job, run, journal, nights, new)
+
+
+@pytest.mark.parametrize("harm", ["changed", "gone"])
+def test_a_day_whose_ids_cannot_be_counted_again_costs_nothing(harm: str, tmp_path: Path, own_ledger: Path) -> None:
+    lake, _ = with_people(tmp_path, 1)
+    night(lake, protect=PEOPLE)
+    with_people(tmp_path, 2)
+    (file,) = (Path(lake) / "day=2026-11-01").glob("*.parquet")
+    if harm == "gone":
+        shutil.rmtree(file.parent)
+    else:
+        pq.write_table(pq.read_table(file).slice(5), file)
+    with pytest.raises((DataError, UsageError, BudgetError), match=r"2026-11-01"):
+        night(lake, protect=PEOPLE)
+    assert len(draws(own_ledger)) == 1
