@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from daskrado.jobs.plots import FAINT, PALE, SHOWN, UP, draw
 from daskrado.jobs.section import Section
 from daskrado.lake.block_facts import EACH
-from daskrado.ledger.words import PAID_EARLIER, Price, percent, run_line
+from daskrado.ledger.words import PAID_EARLIER, Price, percent, run_line, spoken
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,8 +31,7 @@ def budget_sections(run: Run) -> Iterator[Section]:
         "Budget",
         text=PAID_EARLIER if run.paid_earlier else run_line(run.asked, prices),
         rows=[
-            (str(price.balance.relation), percent(price.share), percent(price.left), f"{price.more:,}")
-            for price in whole
+            (spoken(price.balance), percent(price.share), percent(price.left), f"{price.more:,}") for price in whole
         ],
         header=("relation", "this run, share of the budget", "left", "more runs like it") if whole else (),
         plot=budget_bar(whole) if whole else "",
@@ -56,7 +55,7 @@ def budget_bar(prices: Sequence[Price]) -> str:
             pieces = ((0.0, before, FAINT, _SPENT), (before, own, UP, _OWN), (100 - left, left, PALE, _LEFT))
             for start, width, colour, name in pieces:
                 axes.barh(place, width, left=start, color=colour, height=0.6, label=None if place else name)
-        axes.set_yticks(range(len(prices)), [str(price.balance.relation) for price in reversed(prices)])
+        axes.set_yticks(range(len(prices)), [spoken(price.balance) for price in reversed(prices)])
         axes.set_xlim(0, 100)
         axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, fontsize=9, frameon=False)
 

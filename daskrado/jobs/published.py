@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from daskrado.jobs.card import Card
 from daskrado.jobs.person_report import of_hundred
 from daskrado.jobs.publish import weight_lines
 from daskrado.jobs.report import figures_of
-from daskrado.ledger.words import amount, short
+from daskrado.ledger.words import amount, more_runs, percent, short
 from daskrado.models.linear import LinearModel
 from daskrado.privacy.events import event_from_json
 from daskrado.privacy.statement import PrivacyStatement
@@ -157,9 +158,12 @@ class Published:
         for one in content.get("budget", []):
             limit = f"({one['limit_epsilon']:g}, {short(one['limit_delta'])})"
             block = f" block {one['block']} of" if one.get("block") else ""
+            whom = "" if one.get("unit", "one row") == "one row" else f" for {one['unit']}"
+            more = f", {more_runs(one['more_runs'], 'like it')}" if "more_runs" in one else ""
+            share = percent(Fraction(one["share"]))
             yield (
-                f"budget: {100 * one['share']:.3g} % of{block} {one['dataset']} {limit} under {one['relation']}; "
-                f"{100 * one['left']:.3g} % was left"
+                f"budget: {share} of{block} {one['dataset']} {limit} under {one['relation']}{whom}; "
+                f"{percent(Fraction(one['left']))} was left{more}"
             )
         yield from (f"{key}: {value}" for key, value in (self.card.rows() if self.card else ()))
         yield from (f"{name}: {figure}" for name, figure in self.figures.items())

@@ -105,7 +105,7 @@ def run_line(what: str, prices: Sequence[Price]) -> str:
     each = "each block of " if EACH in blocks else f"each of {len(blocks)} blocks of "
     of = each if price.balance.block else ""
     fullest = f" in block {least.balance.block}" if least.balance.block not in ("", EACH) else ""
-    other = f" under {_spoken(least.balance)}" if _spoken(least.balance) != _spoken(price.balance) else ""
+    other = f" under {spoken(least.balance)}" if spoken(least.balance) != spoken(price.balance) else ""
     return (
         f"this run: {what} = {percent(price.share)} of the budget of {of}{budget_name(price.balance)}"
         f"{_under(price, prices)}; {percent(max(least.left, Fraction(0)))} left{fullest}{other}, "
@@ -136,11 +136,11 @@ def room(balance: Balance) -> str:
 
 def _under(price: Price, prices: Sequence[Price]) -> str:
     plain = price.balance.relation is Relation.ADD_REMOVE and not price.balance.whose.column
-    several = len({_spoken(price.balance) for price in prices}) > 1
-    return "" if plain and not several else f" under {_spoken(price.balance)}"
+    several = len({spoken(price.balance) for price in prices}) > 1
+    return "" if plain and not several else f" under {spoken(price.balance)}"
 
 
-def _spoken(balance: Balance) -> str:
+def spoken(balance: Balance) -> str:
     """The relation of a limit, and whom it is for where that is not one row."""
     return f"{balance.relation} for {balance.whose.unit}" if balance.whose.column else str(balance.relation)
 
@@ -194,7 +194,7 @@ def refusal(
     would = f": {kind}{amount(fitting, level)} would fit" if fitting > 0 and name != "draws" else ""
     block = f"{_counted_blocks([balance.block])} of " if balance.block else ""
     plain = balance.relation is Relation.ADD_REMOVE and not (several or balance.whose.column)
-    under = "" if plain else f" under {_spoken(balance)}"
+    under = "" if plain else f" under {spoken(balance)}"
     return (
         f"the budget of {block}{budget_name(balance)}{under} does not cover this: asked for {percent(asked[name])}"
         f"{counter}, {percent(max(1 - left[name], Fraction(0)))} is left{would}; nothing was debited"

@@ -16,6 +16,7 @@ from daskrado.cli.main import cli
 from daskrado.errors import BudgetError
 from daskrado.jobs.base import Job
 from daskrado.jobs.load import load_job
+from daskrado.jobs.published import Published
 from daskrado.jobs.show import plan_lines
 from daskrado.ledger.entries import following_limits
 from daskrado.ledger.ledger import Ledger, Mark
@@ -125,6 +126,8 @@ def test_plan_run_report_and_ledger_say_the_same(clinic: Any, tmp_path: Path, ow
     page = (tmp_path / "out" / "report.html").read_text()
     assert line in page
     assert "Who spent what, and when" in page
+    told = "\n".join(Published.load(tmp_path / "out").lines())
+    assert "budget: 1.4 % of clinic (10, 1e-5) under add_remove; 98.6 % was left, 69 more runs like it" in told
     ledger = Ledger.open(own_ledger)
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     own = manifest["budget"][0]
