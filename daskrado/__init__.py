@@ -37,6 +37,7 @@ __all__ = [
     "open_study",
     "open_teachers",
     "private_scorer",
+    "report",
     "resume",
     "run",
     "run_teachers",
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from daskrado.audit.rados import audit_file
     from daskrado.bounds.label_noise import label_noise_bounds
     from daskrado.bounds.margins import breiman_bound, margin_bound
+    from daskrado.jobs.index_report import report
     from daskrado.jobs.load import resume
     from daskrado.jobs.local import estimate_local, learn_local
     from daskrado.jobs.outcome import Result
@@ -98,6 +100,7 @@ _HOMES = {  # of what is not in daskrado.api
     "margin_bound": "daskrado.bounds.margins",
     "open_study": "daskrado.parties.coordinator",
     "private_scorer": "daskrado.sklearn.scoring",
+    "report": "daskrado.jobs.index_report",
     "resume": "daskrado.jobs.load",
 }
 

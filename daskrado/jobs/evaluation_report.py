@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _COLOURS = ("#2b6cb0", "#c05621", "#2f855a", "#6b46c1")
+CHOSEN = (
+    " The threshold was chosen on the counts that its error is from, where it is the best of many: expect a little "
+    "more error on new rows."
+)
 _SHOWN = 10  # bins of the calibration plot, thresholds of the table
 
 
@@ -116,6 +120,8 @@ class Measured:
         yield f"with 95 % intervals{where}:"
         for name, figure in self.figures().items():
             yield f"  {name}: {figure}"
+        if self.decision.chosen:
+            yield f" {CHOSEN}"
         for column, found in self.groups.items():
             for name, cells in found.items():
                 figures = f"error {cells.error(self._at)}, area {cells.auc}"
@@ -200,7 +206,7 @@ class Measured:
         return Section(
             "ROC curve, and every threshold",
             text="Of the negatives, how many are called positive, and of the positives, how many are, at every "
-            "threshold. The diagonal is a guess.",
+            f"threshold. The diagonal is a guess.{CHOSEN if self.decision.chosen else ''}",
             plot=self._roc(),
             header=header,
             rows=rows,

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from daskrado.errors import UsageError
 from daskrado.jobs.plots import bars
-from daskrado.jobs.published import Published
+from daskrado.jobs.published import MANIFESTS, Published, published_below
 from daskrado.jobs.report import render_page
 from daskrado.jobs.section import Section
 from daskrado.models.linear import LinearModel
+from daskrado.table.yaml_file import write_text
 
 _FEATURES = 20
 _MODELS = 6  # that are compared in one table
@@ -32,6 +35,40 @@ def row(one: Published, top: Path) -> tuple[str, ...]:
 def name_of(one: Published, top: Path) -> str:
     """A run's folder, as seen from the index."""
     return one.folder.relative_to(top).as_posix() if one.folder != top else one.folder.name
+
+
+@dataclass(frozen=True)
+class Index:
+    """A page over runs: where it lies, the runs, and what is wrong with others."""
+
+    page: Path
+    runs: list[Published]
+    problems: list[str]
+
+    @property
+    def table(self) -> list[dict[str, str]]:
+        """One mapping for each run: its row of the page."""
+        top = self.page.parent
+        return [dict(zip(HEADER, row(one, top), strict=True)) for one in self.runs]
+
+
+def report(folder: str | Path) -> Index:
+    """Write ``folder``/index.html, a page over all published runs in it; of a single run, its own page.
+
+    Runs are found by their manifests, up to three folders down. Reads no row and no ledger.
+    """
+    folder = Path(folder).expanduser()
+    if any((folder / name).is_file() for name in MANIFESTS):
+        one = Published.load(folder)
+        if one.report is None:
+            raise UsageError(f"{folder}: its report was not drawn; daskrado show {folder} shows the run")
+        return Index(one.report, [one], [])
+    found, problems = published_below(folder)
+    if not found:
+        raise UsageError(f"{folder}: holds no published run; a run's output folder has a manifest.json")
+    page = folder / "index.html"
+    write_text(page, index_page(found, problems, folder))
+    return Index(page, list(found), list(problems))
 
 
 def index_page(found: Sequence[Published], problems: Sequence[str], top: Path) -> str:

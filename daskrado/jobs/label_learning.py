@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -18,7 +19,9 @@ from daskrado.jobs.report import Section, bars
 from daskrado.learners.on_passes.linear_odd import Fit
 from daskrado.losses.linear_odd import EvenPart, OddLoss
 from daskrado.losses.margin import PACKAGE, Loss
+from daskrado.models.error_bars import LEVEL, ErrorBars
 from daskrado.models.linear import LinearModel
+from daskrado.privacy.gamma import coordinate_reach
 from daskrado.privacy.mechanisms import Mechanism, OneShot, default_mechanism, mechanism_kind
 from daskrado.privacy.protect import Private
 from daskrado.privacy.relations import Relation
@@ -195,10 +198,11 @@ def label_outcome(
         bounds = label_noise_bounds(**vars(noise), coefficient=coefficient, norm=norm, strength=regularisation)
         found = replace(found, bounds=bounds)
         details |= {"risk_gap_bound": bounds.risk_gap, "weight_gap_bound": bounds.weight_gap}
+    weights, known = fit.weights / domain.norm_bound, _error_bars(domain, found)
     return Outcome(
         found,
         statement,
-        LinearModel(domain, fit.weights / domain.norm_bound, statement, "mean_operator", details),
+        LinearModel(domain, weights, statement, "mean_operator", details, known),
         facts={
             "mean_operator": found.mean.tolist(),
             "noise": None if noise is None else vars(noise),
@@ -210,6 +214,15 @@ def label_outcome(
         sections=lambda: [*_sections(domain, found), *sections()],
         **more,
     )
+
+
+def _error_bars(domain: Domain, found: MeanOperatorFit) -> ErrorBars | None:
+    """How far the noise on the mean operator moves each weight, to first order; no less than its law asks for."""
+    if found.noise is None:
+        return None
+    dimension = len(found.mean)
+    far = coordinate_reach(dimension, LEVEL) / math.sqrt(dimension + 1) * found.noise.std
+    return ErrorBars.of_noise(found.fit.weights / domain.norm_bound, far * found.fit.response / domain.norm_bound)
 
 
 def _lines(found: MeanOperatorFit) -> Iterator[str]:

@@ -14,7 +14,8 @@ from daskrado.jobs import class_weight as weighting
 from daskrado.jobs import holdout as held
 from daskrado.jobs import row_count
 from daskrado.jobs.base import Address, Charge, Line, Outcome, PrivateJob, Run, calibrated
-from daskrado.jobs.learn_outcome import excess_at_sizes, learn_outcome, loose_norm
+from daskrado.jobs.learn_forecast import forecast_lines
+from daskrado.jobs.learn_outcome import learn_outcome, loose_norm
 from daskrado.jobs.measure import ROLE as EVALUATION
 from daskrado.lake.holdout import TRAINING, check_column
 from daskrado.lake.scan import Lake, open_lake
@@ -265,17 +266,8 @@ class LearnJob(PrivateJob):
             )
 
     def forecast(self) -> Iterator[Line]:
-        """What a learner that reads the lake several times will do, and the excess risk to expect of its noise."""
-        if not isinstance(self.learner, IterativeLearner):
-            return
-        yield from row_count.plan(self)
-        yield from self.learner.forecast(self.facts)
-        if self.private:
-            excess = self.learner.excess(self.facts)
-            yield "forecast", f"about {excess:.2g} more loss per row than without noise (a public rule)"
-            if self.counts_rows:
-                whom = "units" if self.asked.protect.column is not None else "rows"
-                yield "", f"were there other numbers of {whom}: {excess_at_sizes(self)}"
+        """What the learner will do, and the excess risk to expect of its noise."""
+        return forecast_lines(self)
 
     def noise_rows(self, std: Mapping[str, float]) -> Iterator[tuple[str, int, float, str]]:
         """For each block: name, entries, the noise on each, and how many rows of full norm would move it as far."""

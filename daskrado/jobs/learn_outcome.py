@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from daskrado.errors import UsageError
 from daskrado.jobs.base import Line, Outcome
 from daskrado.jobs.report import Section, bars
 from daskrado.learners.on_passes.iterative import Learned
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
     from daskrado.jobs.learn import LearnJob
 
 
-SECRET_SIZES = (10_000, 100_000, 1_000_000)  # for which a plan forecasts where the number of rows is secret
 LOOSE = 1.05  # times the longest row: from there on a norm bound only adds noise
 
 
@@ -35,17 +32,6 @@ def loose_norm(domain: Domain) -> Iterator[Line]:
             f"norm_bound {domain.norm_bound:g} is above {longest:.4g}, the longest that a row can be: noise is "
             f"{domain.norm_bound / longest:.2g} times what it need be; leave it out, or give at most that",
         )
-
-
-def excess_at_sizes(job: LearnJob) -> str:
-    """The forecasts for some numbers of rows, one of which may be near the secret one."""
-    found = []
-    for rows in SECRET_SIZES:
-        try:
-            found.append(f"{job.trainer.excess(replace(job.facts, rows=rows)):.2g} at {rows:,}")
-        except UsageError:
-            found.append(f"too much noise at {rows:,}")
-    return ", ".join(found)
 
 
 def headline_of(released: Release | Learned) -> Headline:

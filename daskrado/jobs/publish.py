@@ -92,12 +92,12 @@ def weight_lines(model: LinearModel) -> Iterator[str]:
     """The largest weights with their intervals, one line each, and what is to be said of all of them."""
     names, weights, bars = model.weight_names, model.weights.ravel().tolist(), model.error_bars
     rows = sorted(zip(names, weights, bars.low, bars.high, bars.marks, strict=True), key=lambda row: -abs(row[1]))
-    for name, weight, low, high, mark in rows[:SHOWN_WEIGHTS]:
+    for name, weight, low, high, mark in [row for row in rows if row[4] != UNSEEN][:SHOWN_WEIGHTS]:
         interval = f"{low:+8.3g} to {high:+8.3g}" if mark in (SIGNAL, NOISE) else ""
         said = "  (noise)" if mark == NOISE else ""
         yield f"  {weight:+10.4g}  {interval:<20}  {name}{said}".rstrip()
     unseen = [name for name, mark in zip(names, bars.marks, strict=True) if mark == UNSEEN]
     if unseen:
         more = f" and {len(unseen) - SHOWN_WEIGHTS} more" if len(unseen) > SHOWN_WEIGHTS else ""
-        yield f"  0, hidden by noise: {', '.join(unseen[:SHOWN_WEIGHTS])}{more}"
+        yield f"  hidden by noise, so the mean of their column: {', '.join(unseen[:SHOWN_WEIGHTS])}{more}"
     yield f"  ({bars.about})"

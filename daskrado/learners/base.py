@@ -64,6 +64,11 @@ class ReleaseLearner(Learner):
     statistics: ClassVar[tuple[str, ...]]
     statistic_of: ClassVar[Mapping[Target, str]] = {}  # that it takes for labels which are not two sides
 
+    def excess(self, noise: Mapping[str, float], norm_bound: float, width: int, rows: int) -> float | None:
+        """A public forecast of the risk that noise of such deviations costs on so many rows; None where unknown."""
+        del noise, norm_bound, width, rows
+        return None
+
     def statistic_for(self, domain: Domain) -> Statistic:
         """The statistic that it takes where a pipeline names none."""
         target, given = domain.label.target, {"width": domain.width}

@@ -22,6 +22,33 @@ MEANING = {
 }
 
 
+_EXACT = "no intervals: nobody is protected here, so no noise is on the weights; which rows there are is not counted"
+_RADOS = (
+    "no intervals: weights follow from few sums of random halves of the rows, and how far those are from all rows is "
+    "not known from the sums"
+)
+_WHY = {  # there are no intervals for the weights of a learner
+    "objective_perturbation": "no intervals: noise tilts the objective, and how far that moves a weight depends on "
+    "the curvature at the rows, which is not released",
+    "mean": "no intervals: weights are the direction of a noisy sum, right up to a factor only where features do not "
+    "depend on each other",
+    "mean_operator": "no intervals: labels were seen as shares of bags, or as answers that were randomised at the "
+    "source, and how their error moves a weight is not known",
+    "erm": _EXACT,
+    "adaboost": _EXACT,
+    **dict.fromkeys(("radoboost", "rado_moments", "rado_newton"), _RADOS),
+}
+NOISE_ALONE = (
+    "95 % intervals for the weights that the same rows would give without noise, shrunk by regularisation as these "
+    "are; which rows there are is not counted"
+)
+
+
+def why_none(learner: str) -> str:
+    """Why weights of a learner have no intervals, in words."""
+    return _WHY.get(learner, f"no intervals: no law of the error of {learner} is known")
+
+
 @dataclass(frozen=True)
 class ErrorBars:
     """95 % intervals of weights, NaN where there is none; ``seen`` is False where a feature was shrunk to nothing.
@@ -38,6 +65,11 @@ class ErrorBars:
     def none(cls, width: int, about: str) -> ErrorBars:
         """No intervals, and why."""
         return cls(np.full(width, math.nan), np.full(width, math.nan), np.ones(width, dtype=bool), about)
+
+    @classmethod
+    def of_noise(cls, weights: NDArray[np.float64], reach: NDArray[np.float64] | float) -> ErrorBars:
+        """Weights whose noise alone is known, and stays within ``reach`` with the chance LEVEL."""
+        return cls(weights - reach, weights + reach, np.ones(len(weights), dtype=bool), NOISE_ALONE)
 
     @property
     def marks(self) -> list[str]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from daskrado.errors import DataError, UsageError
 from daskrado.models.decision import Decision
-from daskrado.models.error_bars import ErrorBars
+from daskrado.models.error_bars import ErrorBars, why_none
 from daskrado.models.link import Link, own_link
 from daskrado.models.sql import select_margins, select_numbers, select_predictions
 from daskrado.privacy.statement import PrivacyStatement
@@ -75,7 +75,7 @@ class LinearModel:
     @property
     def error_bars(self) -> ErrorBars:
         """What is known of the weights' errors, or that nothing is."""
-        return self.bars or ErrorBars.none(self.weights.size, f"learner {self.learner} gives no error bars")
+        return self.bars or ErrorBars.none(self.weights.size, why_none(self.learner))
 
     @property
     def weight_names(self) -> tuple[str, ...]:

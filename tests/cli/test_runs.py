@@ -12,6 +12,7 @@ from report_pages import check_page
 
 import daskrado
 from daskrado.cli.main import cli
+from daskrado.errors import UsageError
 
 
 def call(*words: str | Path) -> Result:
@@ -117,3 +118,15 @@ def test_report_json_and_a_single_run(runs: Path, monkeypatch: pytest.MonkeyPatc
     assert len(found["problems"]) == 1
     assert call("report", runs / "first", "--open").output.startswith(str(runs / "first" / "report.html"))
     assert opened == [(runs / "index.html").as_uri(), (runs / "first" / "report.html").as_uri()]
+
+
+def test_python_writes_the_same_page(runs: Path) -> None:
+    index = daskrado.report(runs)
+    assert index.page == runs / "index.html"
+    page = index.page.read_text()
+    assert CliRunner().invoke(cli, ["report", str(runs)]).exit_code == 0
+    assert index.page.read_text() == page
+    assert [line["run"] for line in index.table] == [one.folder.relative_to(runs).as_posix() for one in index.runs]
+    assert all(line["run"] in page for line in index.table)
+    with pytest.raises(UsageError, match="is no folder"):
+        daskrado.report(runs / "nothing")

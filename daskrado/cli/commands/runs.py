@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 from daskrado.cli.commands.signature import AsJson, Lines, command
-from daskrado.errors import UsageError
 
 
 @command()
@@ -44,21 +43,10 @@ def report(
     Examples:
       daskrado report runs/ --open
     """
-    from daskrado.jobs.index_report import HEADER, index_page, row
-    from daskrado.jobs.published import MANIFESTS, Published, published_below
-    from daskrado.table.yaml_file import write_text
+    from daskrado.jobs.index_report import report
 
-    if any((folder / name).is_file() for name in MANIFESTS):
-        one = Published.load(folder)
-        if one.report is None:
-            raise UsageError(f"{folder}: its report was not drawn; daskrado show {folder} shows the run")
-        found, problems, page = [one], list[str](), one.report
-    else:
-        found, problems = published_below(folder)
-        if not found:
-            raise UsageError(f"{folder}: holds no published run; a run's output folder has a manifest.json")
-        page = folder / "index.html"
-        write_text(page, index_page(found, problems, folder))
+    index = report(folder)
+    page, found = index.page, index.runs
     if show_page:
         import webbrowser
 
@@ -66,7 +54,7 @@ def report(
     if as_json:
         import json
 
-        runs = [dict(zip(HEADER, row(one, folder), strict=True)) | one.figures for one in found]
-        return json.dumps({"page": str(page), "runs": runs, "problems": problems})
-    told = [f"  {name:<24} {kind:<20} {said}" for name, kind, _, said, *_ in (row(one, folder) for one in found)]
-    return [f"{page}: {len(found)} run{'' if len(found) == 1 else 's'}", *told, *problems]
+        runs = [line | one.figures for line, one in zip(index.table, found, strict=True)]
+        return json.dumps({"page": str(page), "runs": runs, "problems": index.problems})
+    told = [f"  {line['run']:<24} {line['kind']:<20} {line['guarantee']}" for line in index.table]
+    return [f"{page}: {len(found)} run{'' if len(found) == 1 else 's'}", *told, *index.problems]

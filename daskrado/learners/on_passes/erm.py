@@ -25,8 +25,16 @@ from daskrado.learners.on_passes.iterative import (
 from daskrado.learners.on_passes.solver import Objective, Solution, certifiable, minimise
 from daskrado.losses.margin import Huber, Logistic, Loss, SmoothHinge
 from daskrado.losses.residual import ResidualHuber, ResidualSquare
+from daskrado.models.error_bars import LEVEL, ErrorBars
 from daskrado.privacy.accountant import ApproximateEvent, PureEvent
-from daskrado.privacy.gamma import DRAWN, integer_l2_gamma, l2_gamma, l2_gamma_variance, normal_vector
+from daskrado.privacy.gamma import (
+    DRAWN,
+    coordinate_reach,
+    integer_l2_gamma,
+    l2_gamma,
+    l2_gamma_variance,
+    normal_vector,
+)
 from daskrado.privacy.perturbation import (
     ObjectiveNoise,
     PublicFacts,
@@ -181,7 +189,8 @@ class OutputPerturbation(LossLearner):
     def _published(self, weights: NDArray[np.float64], facts: PublicFacts) -> Learned:
         scale = self._scale(facts)
         details = _described(self.loss, self.ridge(facts)) | {"noise_length": scale * facts.width}
-        return Learned(weights, details, {"weights": scale * math.sqrt(facts.width + 1)})
+        bars = ErrorBars.of_noise(weights, scale * coordinate_reach(facts.width, LEVEL))
+        return Learned(weights, details, {"weights": scale * math.sqrt(facts.width + 1)}, bars)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ linear-odd loss. Labels enter through mu alone, so whatever released mu privatel
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -73,12 +73,17 @@ class ArrayFeatures:
 
 @dataclass(frozen=True)
 class Fit:
-    """Weights for rows as shares of the norm bound, and how the minimum was certified."""
+    """Weights for rows as shares of the norm bound, and how the minimum was certified.
+
+    ``response`` says how far each weight moves, as a standard deviation, if each coordinate of the mean operator has
+    noise of deviation 1: the rows of (a/2) H^-1, H the curvature of F at the weights.
+    """
 
     weights: Vector
     passes: int
     gradient_norm: float
     objective: float
+    response: Vector
 
 
 def fit_mean(
@@ -104,7 +109,8 @@ def fit_mean(
         raise UsageError("the mean operator must be finite")
     if loss.name == "unhinged":  # the even part is zero: a minimum in closed form
         weights = EvenPart(loss).coefficient * mean / (4 * strength)
-        return Fit(weights, 0, 0.0, float(-strength * weights @ weights))
+        response = np.full(len(mean), EvenPart(loss).coefficient / (4 * strength))
+        return Fit(weights, 0, 0.0, float(-strength * weights @ weights), response)
     weights = np.zeros(len(mean)) if start is None else start
     if not isinstance(loss, AbsoluteOdd) or loss.rounding:
         return _newton(features, loss, mean, strength, weights, tolerance, passes)
@@ -112,7 +118,7 @@ def fit_mean(
     for rounding in ROUNDINGS:
         fit = _newton(features, loss.rounded(rounding), mean, strength, weights, tolerance, passes)
         weights, used = fit.weights, used + fit.passes
-    return Fit(fit.weights, used, fit.gradient_norm, fit.objective)
+    return replace(fit, passes=used)
 
 
 def check_regularisation(strength: float) -> None:
@@ -151,4 +157,5 @@ def _newton(
             share = min(1.0, 4 * share)
         else:
             share /= 4
-    return Fit(even.weights, used, size, value)
+    moved = half * np.linalg.inv(even.curvature + 2 * strength * np.eye(len(mean)))
+    return Fit(even.weights, used, size, value, np.linalg.norm(moved, axis=1))

