@@ -269,7 +269,7 @@ def _way_out(problem: Any) -> str:
         if re.fullmatch(r"[+-]?[0-9.]*,[0-9]+", given.strip()):
             return "; write a point, not a comma"
         return "; a date is written as 2026-01-31" if re.search(r"[0-9][./-][0-9]+[./-][0-9]", given) else ""
-    if kind.startswith("less_than") and isinstance(given, int | float) and 1 < given <= 100:
+    if kind.startswith("less_than") and isinstance(given, int | float) and 2 <= given <= 100:
         most = problem["ctx"].get("le", problem["ctx"].get("lt", 2))
         return f"; it is a share: {given / 100:g} for {given:g} %" if most <= 1 else ""
     return ""

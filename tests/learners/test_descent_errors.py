@@ -114,6 +114,19 @@ def test_a_category_that_noise_may_hide_keeps_its_weight() -> None:
     assert clinic.x @ told == pytest.approx(clinic.x @ total, abs=1e-9)
 
 
+def test_an_empty_category_moves_no_prediction_where_noise_could_hide_it() -> None:
+    """At so little budget squares say nothing of ward=other, which nobody has: it is the mean of its column."""
+    clinic, random = Clinic(1.0, -1.0), np.random.default_rng(16)
+    facts, plan = public(clinic, 20_000, 0.3)
+    moved = []
+    for _ in range(60):
+        trace, total = descended(clinic, facts, plan, random)
+        told, marks = published_weights(clinic.domain, trace, total), descent_bars(clinic.domain, trace).marks
+        assert (told[OTHER] == 0) == (marks[OTHER] == UNSEEN)  # what is said of it is true
+        moved.append(told[OTHER] != 0)
+    assert sum(moved) <= 3  # each with a chance of 0.003
+
+
 def test_no_interval_where_noise_hides_an_eigenvalue_or_products_are_missing() -> None:
     clinic, random = Clinic(1.0, 0.0), np.random.default_rng(14)
     facts, plan = public(clinic, 50_000, 3.0)
@@ -122,7 +135,8 @@ def test_no_interval_where_noise_hides_an_eigenvalue_or_products_are_missing() -
     second = trace.second.copy()
     second[0] = second[:, 0] = 0.5 * second[-1]  # age is half the constant, for all but a few
     second[0, 0] = 0.25 * second[-1, -1] + trace.second_noise
-    for worse in (replace(trace, second=second), replace(trace, pairs=False)):
+    squares = np.diag(trace.second)  # all that is released of very many features
+    for worse in (replace(trace, second=second), replace(trace, pairs=False, second=squares)):
         bars = descent_bars(clinic.domain, worse)
         assert np.isnan(bars.low).all()
         assert set(bars.marks) <= {UNKNOWN, UNSEEN}

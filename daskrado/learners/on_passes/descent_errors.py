@@ -23,7 +23,7 @@ from daskrado.models.error_bars import LEVEL, ErrorBars
 from daskrado.privacy.perturbation import PublicFacts
 from daskrado.statistics.second_moments import SecondMoments, matrix
 from daskrado.table.columns import indicators, places
-from daskrado.table.domain import Domain, NumericColumn
+from daskrado.table.domain import CategoricalColumn, Domain, NumericColumn
 
 KNOWN = 2.0  # times the size of the noise on S: from there on an eigenvalue counts, for S only scales a small step
 _NODES = 16  # of the quadrature over margins
@@ -83,22 +83,31 @@ class Trace:
         return np.asarray(np.diag(self.second) if self.pairs else self.second)
 
 
-HIDDEN = 0.01
+HIDDEN, OWN = 0.01, 3.0
 _DEVIATIONS = 5.0  # from which on a square stands out, about
 
 
 def published_weights(domain: Domain, trace: Trace, weights: Vector) -> Vector:
-    """Weights with unseen categories at the mean of their column, one-hot columns against their mean.
+    """Weights with unseen categories at the mean of their column, one-hot columns against their mean."""
+    return against_means(domain, trace.squares, kept_by(domain, trace), weights)
 
-    Numbers stay as they are, and an unseen bin is what its neighbours made it. So does a column of which noise may
-    hide more than HIDDEN of the rows in one category: its gradients know more of that category than its square does.
+
+def kept_by(domain: Domain, trace: Trace) -> Mask:
+    """Which features keep the weight that the descent found.
+
+    Those that stand out; numbers, and bins, which are what their neighbours made them. In a column of which noise may
+    hide more than HIDDEN of the rows in one category, gradients know more of a category than its square does, and
+    declared ones stay. What is left for all other values, which as a rule no row has, stays only where its gradients
+    are OWN deviations of noise long.
     """
     kept, squares = trace.seen, trace.squares
     for column, where in places(domain):
         hides = _DEVIATIONS * trace.second_noise > HIDDEN * max(0.0, float(squares[where].sum()))
-        kept[where] |= isinstance(column, NumericColumn) or hides
+        own = np.abs(trace.gathered[where]) > OWN * trace.gathered_noise
+        declared = np.arange(column.size) < column.size - (isinstance(column, CategoricalColumn) and column.other)
+        kept[where] |= isinstance(column, NumericColumn) | (hides & (declared | own))
     kept[domain.width - bool(domain.intercept) :] = True
-    return against_means(domain, squares, kept, weights)
+    return kept
 
 
 def descent_bars(domain: Domain, trace: Trace) -> ErrorBars:
@@ -111,29 +120,29 @@ def descent_bars(domain: Domain, trace: Trace) -> ErrorBars:
     *Reference*: Ferrando, Wang and Sheldon (2022) for intervals from a release alone; White (1980), the sandwich.
     """
     squares, seen = trace.squares, trace.seen
-    none = ErrorBars.none(domain.width, "no intervals: ")
+    none = replace(ErrorBars.none(domain.width, "no intervals: "), seen=kept_by(domain, trace))
     if trace.loss.target == "number":
-        return replace(none, about=f"{none.about}a descent does not say how residuals spread; moments do", seen=seen)
+        return replace(none, about=f"{none.about}a descent does not say how residuals spread; moments do")
     if not trace.pairs:
-        return replace(none, about=f"{none.about}products of so many features were not released", seen=seen)
+        return replace(none, about=f"{none.about}products of so many features were not released")
     enough = KNOWN * trace.second_noise / math.sqrt(2) * math.sqrt(max(1, int(seen.sum())))
     known = seen & ~(indicators(domain) & (squares < enough))
     space = Identified.of(domain, squares, known)
     if not known.any() or not space.one.any():
-        return replace(none, about=f"{none.about}no feature stands far out of the noise", seen=seen)
+        return replace(none, about=f"{none.about}no feature stands far out of the noise")
     basis = space.basis
     least = float(np.linalg.eigvalsh(basis.T @ trace.second @ basis).min())
     enough = KNOWN * trace.second_noise / math.sqrt(2) * math.sqrt(basis.shape[1])
     if not least > max(enough, 1e-9 * float(squares.max())):
         why = f"the released second moments have an eigenvalue of {least:.3g} where noise asks for {enough:.3g}"
-        return replace(none, about=f"{none.about}{why}", seen=seen)
+        return replace(none, about=f"{none.about}{why}")
     moments = NoisyMoments(trace.gathered, trace.second, trace.gathered_noise, trace.second_noise, trace.clusters)
     rows = row_count(domain, trace.second, space)
     cells = CellMargins.of(domain, trace.second, trace.point, rows, space.one)
     inner = basis.T @ weighted(cells, curvature_of(trace.loss)) @ basis
     values, vectors = np.linalg.eigh(inner)
     if not values.min() > 0:
-        return replace(none, about=f"{none.about}noise hides the curvature of the loss", seen=seen)
+        return replace(none, about=f"{none.about}noise hides the curvature of the loss")
     inverse = basis @ ((vectors / values) @ vectors.T) @ basis.T
     step = inverse @ trace.gradient
     best = np.where(known, trace.point, 0.0) - step
@@ -149,7 +158,7 @@ def descent_bars(domain: Domain, trace: Trace) -> ErrorBars:
     reach = -float(ndtri((1 - LEVEL) / 2)) * np.sqrt(np.maximum(variance, 0.0))
     centre = space.centre @ best
     ends = [np.where(known, (centre + side * reach) / domain.norm_bound, math.nan) for side in (-1, 1)]
-    return ErrorBars(ends[0], ends[1], seen, ABOUT)
+    return ErrorBars(ends[0], ends[1], none.seen, ABOUT)
 
 
 def weighted(cells: CellMargins, function: Callable[[Matrix], Matrix]) -> Matrix:
