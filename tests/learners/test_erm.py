@@ -23,7 +23,7 @@ from daskrado.learners.on_passes.auto import Auto
 from daskrado.learners.on_passes.erm import SHARES, Erm, ObjectivePerturbation, OutputPerturbation
 from daskrado.learners.on_passes.gradient import PrivateGradient
 from daskrado.learners.on_passes.iterative import Session, noise_to_signal
-from daskrado.learners.on_passes.solver import Objective, Solution, minimise
+from daskrado.learners.on_passes.solver import Objective, Solution, certifiable, minimise
 from daskrado.learners.on_passes.tuning import Tuning
 from daskrado.ledger.ledger import Ledger, State
 from daskrado.losses.margin import Huber, Logistic, Square
@@ -372,3 +372,16 @@ def test_cover_noise_is_as_little_as_the_whole_forecast_allows() -> None:
         radius = plan.tolerance / plan.total + plan.step * math.sqrt(300) / 2
         assert plan.cover == pytest.approx(2 * radius / (plan.share * epsilon))
         assert f"{100 * plan.share:g} % of epsilon" in dict(learner.forecast(known))["cover"]
+
+
+@pytest.mark.parametrize("rows", [3_000, 45_000, 330_000])
+def test_the_solver_goes_as_far_as_rounding_allows_and_its_cover_shrinks(rows: int) -> None:
+    """By default the tolerance is what is always certifiable, so that less noise, or less epsilon, covers it."""
+    facts = PublicFacts(rows, 50, 1.0, Relation.ADD_REMOVE, 1.0, 1e-6)
+    fine, coarse = (ObjectivePerturbation(**keys).planned(facts) for keys in ({}, {"tolerance": 1e-8}))
+    tilt = fine.noise.rarely_above(50) / rows
+    assert fine.tolerance == certifiable(Objective(Logistic(), fine.total, rows), 1.0, 50, tilt)
+    assert fine.tolerance < coarse.tolerance == 1e-8
+    assert fine.share <= coarse.share
+    assert fine.excess(Logistic(), facts) < coarse.excess(Logistic(), facts)
+    assert OutputPerturbation().excess(facts) < OutputPerturbation(tolerance=1e-5).excess(facts)

@@ -47,6 +47,7 @@ from daskrado.privacy.perturbation import (
 from daskrado.statistics.risk import RiskSum
 
 TOLERANCE = 1e-9  # of the largest gradient norm, L R
+FINEST = 1e-12  # of private learners, whose noise covers the solver's distance: what rounding allows is above this
 SHARES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
 """Of epsilon, for the solver's distance from the exact minimiser: the one with the least forecast excess is taken."""
 IDEALISED = "the tilt is drawn in double precision from the operating system's generator (idealised)"
@@ -127,7 +128,7 @@ class OutputPerturbation(LossLearner):
 
     loss: TrainingLoss = Logistic()  # noqa: RUF009 - frozen
     regularisation: Annotated[float | None, InRange] = None
-    tolerance: Annotated[float, Field(gt=0, lt=1e-3)] = TOLERANCE
+    tolerance: Annotated[float, Field(gt=0, lt=1e-3)] = FINEST
 
     name: ClassVar[str] = "output_perturbation"
     default_bits: ClassVar[int] = FINE_BITS
@@ -244,7 +245,7 @@ class ObjectivePerturbation(LossLearner):
     regularisation: Annotated[float | None, InRange] = None
     noise: Literal["auto", "gamma", "gaussian"] = "auto"
     tight: bool = False
-    tolerance: Annotated[float, Field(gt=0, lt=1e-3)] = TOLERANCE
+    tolerance: Annotated[float, Field(gt=0, lt=1e-3)] = FINEST
 
     name: ClassVar[str] = "objective_perturbation"
     default_bits: ClassVar[int] = FINE_BITS
