@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,10 +14,11 @@ from daskrado.errors import DataError, UsageError
 from daskrado.lake.block_facts import Reading
 from daskrado.lake.blocks import PartOfLake
 from daskrado.lake.frame_blocks import in_blocks
-from daskrado.lake.frame_columns import found_array, free_column, pandas_field, texts
+from daskrado.lake.frame_cells import declared_cells
+from daskrado.lake.frame_columns import found_array, free_column, pandas_field, whole_numbers
 from daskrado.lake.scan import Lake
 from daskrado.table.arrow_arrays import as_table, plain
-from daskrado.table.domain import BooleanColumn, DateColumn, Domain, NumericColumn
+from daskrado.table.domain import Domain, NumericColumn
 from daskrado.table.encoding import may_be_null, needed_columns, type_problem
 
 if TYPE_CHECKING:
@@ -123,54 +123,31 @@ def _chosen(part: PartOfLake | None, table: pa.Table) -> pa.Table:
 def to_arrow(frame: pd.DataFrame, need: Sequence[str], domain: Domain | None = None) -> pa.Table:
     """A pandas frame as an Arrow table; as everywhere in pandas, NaN stands for a missing value.
 
-    pandas finds types in values, and one odd value must not change, or refuse, all others: a needed column of no one
-    type is read as the ``domain`` declares it, or refused without one. Arrow's own words are never passed on: they
-    may quote a cell.
+    pandas finds types in values, and one odd value must not change, or refuse, all others: a needed column of objects
+    is read cell by cell as the ``domain`` declares it; without one it is refused where they have no one type. Arrow's
+    own words are never passed on: they may quote a cell.
     """
     declared = {} if domain is None else domain.columns
     arrays, fields = [], []
     for name in (name for name in map(str, frame.columns) if name in frame.columns):
         column = frame[name]
-        if domain is not None and name == domain.id and column.dtype.kind == "f":
-            column = _declared(domain, name, column)  # whole numbers, but for a null among them
         arrays.append(_needed(domain, name, column) if name in need else free_column(column))
         fields.append(pandas_field(name, arrays[-1], number=isinstance(declared.get(name), NumericColumn)))
     return pa.table(arrays, schema=pa.schema(fields))
 
 
 def _needed(domain: Domain | None, name: str, column: Any) -> pa.Array:
-    """A column that is read; where values gave it its type, and that is not the declared one, as it is declared."""
-    found = found_array(column)
-    if domain is None:
-        if found is None:
-            raise DataError(f"DataFrame: column {name!r} holds values of several types")
-        return found
-    odd = found is None or (column.dtype == object and type_problem(domain, name, found.type) is not None)
-    return pa.Array.from_pandas(_declared(domain, name, column)) if odd else found
-
-
-def _declared(domain: Domain, name: str, column: Any) -> Any:
-    """The values of a column of no one type that are of its declared one, the others as nulls; texts as they read."""
+    """A column that is read: objects cell by cell, as declared; other dtypes as they are."""
     import pandas as pd
 
-    example: Any = (*domain.label.values, 0.0)[0]  # a number, where the label has a threshold
-    if name in domain.columns:
-        spec = domain.columns[name]
-        values = getattr(spec, "values", None)  # of categories, and of truths that are written as something else
-        example = values[0] if values else isinstance(spec, BooleanColumn) or 0.0
-    if name == domain.id:
-        numbers = pd.to_numeric(column, errors="coerce")
-        known = numbers.dropna()
-        whole = len(known) == column.notna().sum() and bool(((known % 1 == 0) & (known.abs() < 2.0**63)).all())
-        return numbers.astype("Int64") if whole else texts(column)
-    if isinstance(domain.columns.get(name), DateColumn):
-        dates = column.map(lambda value: value if isinstance(value, datetime.date) else None)
-        return pd.to_datetime(dates, errors="coerce")
-    if isinstance(example, str):
-        return texts(column)
-    if isinstance(example, bool):
-        return column.map(lambda value: value if isinstance(value, bool) else None).astype("boolean")
-    return pd.to_numeric(column, errors="coerce")
+    if isinstance(column.dtype, pd.CategoricalDtype) and column.cat.categories.dtype == object:
+        column = column.astype(object)
+    found = None if domain is not None and column.dtype == object else found_array(column)
+    if found is None and domain is None:
+        raise DataError(f"DataFrame: column {name!r} holds values of several types")
+    if domain is None or found is not None:
+        return whole_numbers(found) if domain is not None and name == domain.id else found
+    return declared_cells(domain, name, column)
 
 
 def _check_columns(have: Any, need: Sequence[str]) -> None:

@@ -59,7 +59,10 @@ def as_text(value: Any) -> str:
         return value.date().isoformat()
     value = value.total_seconds() if isinstance(value, timedelta) else value
     whole = isinstance(value, float) and value.is_integer()
-    return str(int(value) if whole else value).encode("utf-8", "replace").decode()
+    try:
+        return str(int(value) if whole else value).encode("utf-8", "replace").decode()
+    except ValueError:  # a number of thousands of digits
+        return ""
 
 
 def as_texts(data: pa.ChunkedArray) -> pa.ChunkedArray:
