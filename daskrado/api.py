@@ -128,7 +128,7 @@ def fit(
         "cluster": cluster_config(workers, cluster),
         "ledger": {
             "path": None if ledger is None else _path("ledger", ledger),
-            "first_limit": None if first_limit is None else _limit(first_limit),
+            "first_limit": None if first_limit is None else first_limit_keys(first_limit),
         },
     }
     if private:
@@ -207,7 +207,8 @@ def _choice(name: str, value: Any) -> dict[str, Any]:
     return dict(value)
 
 
-def _limit(value: Any) -> dict[str, Any]:
+def first_limit_keys(value: Any) -> dict[str, Any]:
+    """A pair (epsilon, delta) as a pipeline writes it."""
     if not isinstance(value, tuple | list) or len(value) != 2:
         length = f" of {len(value)}" if isinstance(value, tuple | list) else ""
         raise UsageError(f"first_limit must be a pair (epsilon, delta), got {type(value).__name__}{length}")

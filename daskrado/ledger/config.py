@@ -8,9 +8,11 @@ from pathlib import Path
 
 from pydantic import AliasChoices, Field
 
+from daskrado.errors import UsageError
 from daskrado.privacy.protect import Budget
 from daskrado.table.yaml_file import Frozen
 
+MAX_NAME = 100
 SERVERS = ("postgresql://", "postgres://")
 """How the address of a ledger on a server begins."""
 
@@ -45,3 +47,13 @@ def this_user() -> str:
         return os.environ.get("DASKRADO_WHO") or getpass.getuser()
     except (KeyError, OSError):  # a user without a name, as in some containers
         return str(os.getuid())
+
+
+def checked_name(who: str) -> str:
+    """A name that stands on one line of ``ledger show``, and looks like what it is; or a UsageError."""
+    if not (who.isprintable() and 1 <= len(who) <= MAX_NAME):
+        raise UsageError(
+            f"a name in a ledger has 1 to {MAX_NAME} characters that can be printed on one line, got "
+            f"{who[:MAX_NAME]!a}; give another with --who or DASKRADO_WHO"
+        )
+    return who

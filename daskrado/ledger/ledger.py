@@ -15,7 +15,7 @@ from daskrado.ledger import balances, chain, checked, known_files
 from daskrado.ledger.balances import Budget
 from daskrado.ledger.blocks import check_rows, close, known_elsewhere
 from daskrado.ledger.chain import Kind
-from daskrado.ledger.config import SERVERS, this_user
+from daskrado.ledger.config import SERVERS, checked_name, this_user
 from daskrado.ledger.entries import following_limits, whose
 from daskrado.ledger.ledger_file import LedgerFile
 from daskrado.ledger.postgres import Postgres
@@ -77,7 +77,7 @@ class Ledger(LedgerViews):
         """
         if not 0 <= timeout <= 86400:
             raise UsageError(f"the ledger timeout must be between 0 and 86400 seconds, got {timeout!r}")
-        name = who or this_user()
+        name = checked_name(who or this_user())
         store = store_of(path, timeout, partial(checked.begin, who=name), convert)
         store.prepare(create=create)
         checked.check(store)

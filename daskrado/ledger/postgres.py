@@ -67,7 +67,14 @@ class Postgres:
     @cached_property
     def address(self) -> str:
         """User, server and database, without the password."""
-        found = _psycopg().conninfo.conninfo_to_dict(self.url)
+        psycopg = _psycopg()
+        try:
+            found = psycopg.conninfo.conninfo_to_dict(self.url)
+        except psycopg.Error:  # which quotes what it cannot read: it may be the password
+            raise UsageError(
+                "this address of a ledger cannot be read: write postgresql://USER@HOST:PORT/DATABASE, with %40 for "
+                "an @ and %25 for a % inside a name or a password"
+            ) from None
         user, host = found.get("user", ""), found.get("host", "localhost")
         port = f":{found['port']}" if "port" in found else ""
         place, socket = ("", f"?host={host}") if host.startswith("/") else (host, "")

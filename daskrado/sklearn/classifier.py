@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+from daskrado.api import first_limit_keys
 from daskrado.cluster import cluster_config
 from daskrado.sklearn.classes import LakeClassifier
 from daskrado.table.domain import Domain
@@ -88,7 +89,7 @@ def common_keys(estimator: Any) -> dict[str, Any]:
         "cluster": cluster_config(estimator.workers, estimator.cluster),
         "ledger": {
             "path": None if estimator.ledger is None else str(estimator.ledger),
-            "first_limit": None if limit is None else {"epsilon": limit[0], "delta": limit[1]},
+            "first_limit": None if limit is None else first_limit_keys(limit),
         },
     }
     if estimator.private:

@@ -219,6 +219,7 @@ def test_without_privacy_searches_and_pipelines_work() -> None:
     [
         ({"domain": None}, "frame", "needs domain=, the public bounds"),
         ({"dataset": None}, "frame", "needs dataset="),
+        ({"first_limit": {"epsilon": 1}}, "frame", r"first_limit must be a pair \(epsilon, delta\), got dict"),
         ({"domain": None, "bounds": (0, 1, 2), "classes": (0, 1)}, "arrays", "bounds must be a pair"),
         ({"domain": None, "bounds": (0, 1), "classes": (0,)}, "arrays", "classes must name two values"),
         ({"domain": None, "bounds": (0, 1), "classes": (0, 1)}, "lake", "needs domain= to read a lake"),

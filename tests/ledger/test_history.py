@@ -66,6 +66,23 @@ def test_a_history_is_checked_by_somebody_who_has_the_file_and_the_public_key_on
     assert "every total adds up" in done.output
 
 
+def test_a_history_replaces_no_file_unless_it_is_told_to(tmp_path):
+    ledger = lived(tmp_path / "ledger.db")
+    make_keys(tmp_path / "owner")
+    file = tmp_path / "history.json"
+
+    def export(where, *more):
+        words = ["ledger", "export", where, "--key", tmp_path / "owner", "--ledger", ledger.path, *more]
+        return CliRunner().invoke(cli, [str(word) for word in words])
+
+    file.write_text("minutes of a meeting")
+    assert "exists; choose another or pass --overwrite" in str(export(file).exception)
+    assert file.read_text() == "minutes of a meeting"
+    assert "is not a folder" in str(export(tmp_path / "missing" / "history.json").exception)
+    assert export(file, "--overwrite").exit_code == 0
+    assert str(ledger.head()) in file.read_text()
+
+
 def rechained(records: list[list]) -> dict:
     """The records as somebody writes them who knows how digests are made."""
     before = "0" * 64

@@ -265,3 +265,28 @@ except LedgerError as error:
         folder.chmod(0o700)
         assert "ledger.db cannot be opened for writing" in out
         assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("address", ["[::1", "u:hun%ter2@h/x", "u:hunter2@h/x?foo=bar", "u:hunter2@h/x?host"])
+def test_an_address_that_no_server_has_is_one_line_without_its_password(address):
+    pytest.importorskip("psycopg")
+    with pytest.raises(UsageError, match="cannot be read: write postgresql://USER@HOST:PORT/DATABASE") as caught:
+        Ledger.open(f"postgresql://{address}")
+    assert "ter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name", ["eve\n  2026-11-18 09:00 bob, run 1: 0 % (void)", "\x1b[2K", "\udc80", "\u202eeve", "x" * 101]
+)
+def test_a_name_cannot_forge_a_line(tmp_path, monkeypatch, name):
+    path = tmp_path / "ledger.db"
+    Ledger.open(path).set_limit("adult", Relation.ADD_REMOVE, 1, 0)
+    before = path.read_bytes()
+    with pytest.raises(UsageError, match="a name in a ledger has 1 to 100 characters that can be printed") as caught:
+        Ledger.open(path, who=name)
+    assert str(caught.value).isprintable()
+    monkeypatch.setenv("DASKRADO_WHO", name)
+    with pytest.raises(UsageError, match="--who"):
+        Ledger.open(path)
+    assert path.read_bytes() == before
+    Ledger.open(path, who="Zoë O'Hara, 3rd floor")

@@ -96,16 +96,24 @@ def limit(
 
 
 @command(ledger)
-def export(file: Path, *, key: Annotated[Path, "A private key, to sign with."], ledger: LedgerPath = None) -> Lines:
+def export(
+    file: Path,
+    *,
+    key: Annotated[Path, "A private key, to sign with."],
+    overwrite: Annotated[bool, "Replace FILE if it exists."] = False,
+    ledger: LedgerPath = None,
+) -> Lines:
     """Write the ledger's whole history to FILE, signed, for somebody else to verify; no fingerprint is in it.
 
     Examples:
       daskrado ledger export history.json --key owner.key
     """
+    from daskrado.lake.publish import check_free_text
     from daskrado.ledger.history import SCHEMA, exported
     from daskrado.parties.signing import SigningKey
     from daskrado.table.yaml_file import write_text
 
+    check_free_text(file, overwrite=overwrite)
     signer = SigningKey.load(key)
     with open_ledger(ledger, create=False) as opened:
         told = exported(opened)
