@@ -20,6 +20,7 @@ from daskrado.privacy.release import Release, release_without_privacy
 from daskrado.statistics.base import Summary
 from daskrado.statistics.column_cells import ColumnCells
 from daskrado.table.cells import describing
+from daskrado.table.label import Target
 from daskrado.table.lattice import Lattice
 from daskrado.table.yaml_file import write_text
 
@@ -96,6 +97,7 @@ class DescribeJob(PrivateJob):
     """One statistic over all columns of the domain; nothing but lake, domain, protection and budget to say."""
 
     name: ClassVar[str] = "describe"
+    targets: ClassVar[tuple[Target, ...]] = ("sides", "number", "classes")
     counts_units: ClassVar[bool] = True
     title: ClassVar[str] = "{job.dataset}: what its columns hold"
 

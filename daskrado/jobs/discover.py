@@ -48,6 +48,7 @@ class DiscoverJob(PrivateJob):
     """``domain`` is a draft; ``find``, the columns of it to look at, follows from it."""
 
     name: ClassVar[str] = "discover"
+    targets = ("sides", "number", "classes")
     counts_units: ClassVar[bool] = True
     takes_drafts: ClassVar[bool] = True
     title: ClassVar[str] = "{job.dataset}: bounds and categories"

@@ -98,13 +98,11 @@ def _score_part(
         with contextlib.ExitStack() as stack:
             for _, table in partition.tables(columns) if content is None else [(0, content.select(columns))]:
                 margins = model.margins(table)
-                scored = pa.table({name: table.column(name) for name in keep})  # without marks of a frame's columns
-                for wanted in also:
-                    scored = scored.append_column(wanted, pa.array(_column(model, wanted, margins)))
-                scored = scored.append_column(
-                    "margin", pa.array(margins if margins.ndim == 1 else margins.max(axis=1))
-                )
-                scored = scored.append_column("predicted", model.labels(margins))
+                found: dict[str, Any] = {name: table.column(name) for name in keep}
+                found |= {wanted: pa.array(_column(model, wanted, margins)) for wanted in also}
+                found["margin"] = pa.array(margins if margins.ndim == 1 else margins.max(axis=1))
+                found["predicted"] = model.labels(margins)
+                scored = pa.table(found)  # without marks of a frame's columns
                 scored = scored.replace_schema_metadata({"privacy_in_words": model.statement.sentence()})
                 if writer is None:
                     made = pq.ParquetWriter(

@@ -96,6 +96,12 @@ def _together(
 
 def _open_label(label: Label, at: int) -> tuple[Column, CellColumn]:
     """The label as one more column: the cells are its sides, what is on neither, and nulls, wherever those count."""
+    if label.bounds is not None:
+        low, high = label.bounds
+        return _open(label.column, NumericColumn(kind="numeric", lower=low, upper=high), at)
+    if label.classes is not None:
+        known = CategoricalColumn(kind="categorical", values=label.classes, other=False, trim=label.trim)
+        return _open(label.column, known, at)
     cells = POSITIVE, "negative", OTHER, NULL
     allowed = (True, True, False, label.nulls in (POSITIVE, "negative"))
     if label.threshold is not None:

@@ -197,3 +197,35 @@ def test_other_kinds_say_that_they_need_two_sides() -> None:
                            "columns": {"age": KEYS["columns"]["age"]}}, "here")  # fmt: skip
     with pytest.raises(UsageError, match="loss residual_huber is not meant for a label that is one of two sides"):
         daskrado.fit(stays(100), sides, **PRIVATE, learner={"kind": "gradient", "loss": "residual_huber"})
+
+
+@pytest.mark.parametrize(
+    ("label", "cells"),
+    [
+        ({"column": "days", "bounds": [2, 20]}, {"inside": 1990, "beyond the bounds": 10, "null": 0}),
+        ({"column": "ward", "classes": ["a", "b", "c"]}, {"declared": 2000 * 3 // 4, "other": 500, "null": 0}),
+    ],
+)
+def test_describe_counts_labels_of_every_kind(label: dict[str, Any], cells: dict[str, int]) -> None:
+    frame = stays(2000).assign(ward=np.array(["a", "b", "c", "d"])[np.arange(2000) % 4])
+    frame["days"] = np.where(np.arange(2000) < 10, 1.0, np.clip(frame["days"], 2, 20))
+    job = {"kind": "describe", "dataset": "ward", "lake": frame, "domain": {**KEYS, "label": label}, "output": "."}
+    found = daskrado.run(job | {"private": False}, write=False).value.by_column()[label["column"]]
+    assert [round(2000 * share.value) for share in found] == list(cells.values())
+
+
+def test_bounds_of_features_are_found_beside_a_number(tmp_path: Path, fixed_noise: None) -> None:
+    """The draft that init writes, its label made a number: discover fills in the rest, and a model is learned."""
+    frame = stays(20_000)
+    draft = {"label": KEYS["label"], "columns": {"age": {"kind": "numeric", "lower": "...", "upper": "..."}}}
+    job = {
+        "kind": "discover", "dataset": "ward", "lake": frame, "domain": draft, "output": str(tmp_path / "out"),
+        "protect": {"relation": "add_remove", "unit": "one stay"}, "budget": {"epsilon": 1.0, "delta": 1e-6},
+        "ledger": {"first_limit": {"epsilon": 10, "delta": 1e-5}},
+    }  # fmt: skip
+    daskrado.run(job)
+    domain = Domain.load(tmp_path / "out" / "domain.yaml")
+    assert domain.label == DOMAIN.label
+    model = daskrado.fit(frame, domain, **PRIVATE).model
+    assert model is not None
+    assert model.predict(frame).corr(frame["days"]) > 0.5

@@ -36,7 +36,7 @@ class Auto(IterativeLearner):
         loss = ResidualHuber() if self.number else Huber(0.5)
         candidates: list[IterativeLearner] = [ObjectivePerturbation(loss), OutputPerturbation(loss)]
         if facts.delta > 0:
-            candidates.insert(0, PrivateGradient(ResidualHuber() if self.number else None))
+            candidates.insert(0, PrivateGradient(ResidualHuber() if self.number else None, centre=not self.number))
         able: list[tuple[float, IterativeLearner]] = []
         refusals: list[UsageError] = []
         for one in candidates:
