@@ -20,6 +20,8 @@ from daskrado.statistics import HadamardRados, Histogram, MarginHistogram, MeanO
 from daskrado.statistics.bag_margins import MarginDigits, SplitAtMargins
 from daskrado.statistics.base import Additive, Groups, Place, Rows
 from daskrado.statistics.boosting import ColumnMaxima, MistakeCounts, WeightedEdges
+from daskrado.statistics.class_cells import ClassCells
+from daskrado.statistics.class_moments import ClassMoments
 from daskrado.statistics.column_cells import ColumnCells
 from daskrado.statistics.even_risk import EvenRisk
 from daskrado.statistics.features import FeatureDigest, FeatureFacts
@@ -33,6 +35,7 @@ from daskrado.statistics.risk import Mistakes, RiskSum
 from daskrado.statistics.score_cells import Score, ScoreCells
 from daskrado.statistics.second_moments import SecondMoments
 from daskrado.statistics.slopes import SlopeSum
+from daskrado.statistics.softmax_slopes import SoftmaxSlopes
 from daskrado.statistics.subset_rados import FeatureRados, FixedSupportRados
 from daskrado.statistics.universe import Universe
 from daskrado.table.cells import CellColumn
@@ -73,6 +76,7 @@ WIDTH = DOMAIN.width
 LATTICE = Lattice(DOMAIN.norm_bound, 20)
 DRAW = np.random.default_rng(8)
 WEIGHTS = DRAW.normal(size=WIDTH)
+ZERO = np.zeros(WIDTH)
 WHOLE = tuple(DRAW.integers(-(2**29), 2**29, WIDTH).tolist())
 GROUPS = Groups("g", ("a", "b", "c"))
 UNIVERSE = Universe.of(DOMAIN, ["bins", "truth", "colour", "y"])
@@ -106,6 +110,9 @@ EXAMPLES: list[Additive] = [
     MistakeCounts(WIDTH, np.rint(np.stack([WEIGHTS, -WEIGHTS]) * 1000).tobytes()),
     ScoreCells(WIDTH, (Score.of(WEIGHTS, Lattice(2.1, 20), 9.0, np.linspace(-2, 2, 20)),), 20),
     MarginHistogram(WIDTH, (whole_votes(WEIGHTS, [1.0] * WIDTH, 2.1),), 20, bins=50),
+    ClassCells(WIDTH, tuple(Score.of(w, Lattice(2.1, 20), 9.0, np.empty(0)) for w in (WEIGHTS, -WEIGHTS, ZERO)), 20),
+    ClassMoments(WIDTH, 3),
+    SoftmaxSlopes.at(np.stack([WEIGHTS, -WEIGHTS, ZERO]), LATTICE),
     Histogram(WIDTH, UNIVERSE),
     ColumnCells(WIDTH, (CELLS,)),
     NumberMoments(WIDTH),
@@ -182,6 +189,8 @@ def total(statistic: Additive, parts: list[Rows], share: Share | None = None) ->
 @pytest.mark.parametrize("statistic", EXAMPLES, ids=lambda s: s.name)
 def test_compact_dense_compiled_and_numpy_give_the_same_bits(statistic: Additive) -> None:
     rows = compact_rows()
+    if "classes" in getattr(statistic, "targets", ()):
+        rows = replace(rows, y=(np.arange(ROWS) % 3 + 1).astype(np.int8))
     dense = replace(rows, features=rows.features.dense())  # type: ignore[union-attr]
     whole = total(statistic, [dense])
     assert np.any(whole)
