@@ -1,9 +1,10 @@
 """Plain numbers between wide bounds, centred in private or not: error, AUC, average precision and log-loss.
 
-python pipelines/reproduce/centring.py --json [--tables mails,frauds,eeg,...] [--draws 5] [--epsilons 0.1,1]
+python pipelines/reproduce/centring.py --json [--learners] [--tables mails,frauds,eeg,...] [--draws 5]
 
 Domains are what an owner can write down: the next power of 10 above a column's values, an intercept, the usual norm.
-Constants were chosen on magic, covertype and mails; eeg, kdd, diabetes130 and frauds judge them.
+With --learners, also those that minimise: what ``auto`` has to choose from. Constants were chosen on magic, covertype
+and mails; eeg, kdd, diabetes130 and frauds judge them.
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ from tables import LOADERS, public_domain
 
 from daskrado.lake.collect import open_passes
 from daskrado.lake.scan import open_lake
+from daskrado.learners.on_passes.erm import ObjectivePerturbation, OutputPerturbation
 from daskrado.learners.on_passes.gradient import PrivateGradient
-from daskrado.learners.on_passes.iterative import Session
+from daskrado.learners.on_passes.iterative import IterativeLearner, Session
+from daskrado.losses.margin import Huber
 from daskrado.privacy.perturbation import PublicFacts
 from daskrado.privacy.relations import Relation
-from daskrado.statistics.slopes import SECRET_ROW_BITS
 from daskrado.table.columns import plain_numbers
 from daskrado.table.domain import Domain
 from daskrado.table.lattice import Lattice
@@ -81,6 +83,12 @@ def real(name: str, rows: int) -> tuple[pd.DataFrame, Domain]:
 
 
 MADE = {"mails": mails, "frauds": frauds}
+VARIANTS: dict[str, IterativeLearner] = {"plain": PrivateGradient(centre=False), "centred": PrivateGradient()}
+MINIMISING: dict[str, IterativeLearner] = {
+    "objective": ObjectivePerturbation(Huber(0.5)),
+    "objective_logistic": ObjectivePerturbation(),
+    "output": OutputPerturbation(Huber(0.5)),
+}
 TABLES = ("magic", "covertype", "mails", "eeg", "kdd", "diabetes130", "frauds")
 
 
@@ -105,10 +113,10 @@ def reference(train: pd.DataFrame, test: pd.DataFrame, domain: Domain) -> tuple[
 
 
 def learn(
-    train: pd.DataFrame, test: pd.DataFrame, domain: Domain, learner: PrivateGradient, facts: PublicFacts
+    train: pd.DataFrame, test: pd.DataFrame, domain: Domain, learner: IterativeLearner, facts: PublicFacts
 ) -> Any:
     """The scores of one draw."""
-    with open_passes(open_lake(train, domain), domain, Lattice(domain.norm_bound, SECRET_ROW_BITS)) as passes:
+    with open_passes(open_lake(train, domain), domain, Lattice(domain.norm_bound, learner.secret_bits)) as passes:
         found = learner.learn(Session(passes, lambda: None), facts)
     held, sides = rows_of(test, found.domain or domain)
     return scores(sides > 0, held @ found.weights)
@@ -121,12 +129,12 @@ def run(name: str, options: argparse.Namespace) -> dict[str, Any]:
     best = reference(train, test, domain)
     found: dict[str, Any] = {"rows": len(train), "features": domain.width, "scikit_learn": np.round(best, 4).tolist()}
     for epsilon in map(float, options.epsilons.split(",")):
-        for text, centre in (("plain", False), ("centred", True)):
+        for text, learner in (VARIANTS | (MINIMISING if options.learners else {})).items():
             known = PublicFacts(
                 len(train), domain.width, domain.norm_bound, Relation(options.relation), epsilon, 1e-6,
                 numbers=len(plain_numbers(domain)),
             )  # fmt: skip
-            each = [learn(train, test, domain, PrivateGradient(centre=centre), known) for _ in range(options.draws)]
+            each = [learn(train, test, domain, learner, known) for _ in range(options.draws)]
             mean, spread = np.mean(each, axis=0), np.std(each, axis=0, ddof=1) / np.sqrt(len(each))
             cell = {key: round(float(value), 4) for key, value in zip(METRICS, mean, strict=True)}
             cell |= {f"se_{key}": round(float(value), 4) for key, value in zip(METRICS, spread, strict=True)}
@@ -139,6 +147,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     parser.add_argument("--tables", default=",".join(TABLES))
+    parser.add_argument("--learners", action="store_true", help="also those that minimise")
     parser.add_argument("--rows", type=int, default=50_000)
     parser.add_argument("--draws", type=int, default=5)
     parser.add_argument("--epsilons", default="0.1,0.3,1,10,50")

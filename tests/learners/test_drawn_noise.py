@@ -280,12 +280,18 @@ def test_the_gradient_draws_gaussians_that_compose_to_the_budget(
 
 
 def test_slopes_are_truncated_so_that_no_row_is_longer_than_its_bound() -> None:
-    """Whole steps of 2^-16 toward zero; half of all slopes would be longer if they were rounded to nearest."""
+    """Slopes in whole steps of 2^-25, then products in whole steps of 2^-36, both toward zero: half of them would be
+    longer if they were rounded to nearest."""
     for weight in np.linspace(-3, 3, 101):
-        one = Rows(np.array([[2.0**20]]), np.array([1], dtype=np.int8))
-        total = SlopeSum.at(np.array([weight]), Logistic(), Lattice(1.0)).partial(one)
-        assert total[0] % 2**20 == 0
-        assert -total[0] // 2**20 == math.floor(65536 * expit(-weight) + 1e-6)
+        slope = math.floor(2**25 * expit(-weight) + 1e-6)
+        for steps, y in ((2**20, 1), (2**20, -1), (777, 1), (777, -1)):
+            one = Rows(np.array([[float(steps)]]), np.array([y], dtype=np.int8))
+            at = y * weight * 2.0**20 / steps
+            total = SlopeSum.at(np.array([at]), Logistic(), Lattice(1.0)).partial(one)
+            if steps == 2**20:
+                assert -y * total[0] == slope * 2**20 // 2**9
+            assert -y * total[0] * 2**9 <= 2**25 * steps * expit(-weight) * (1 + 1e-6)
+            assert -y * total[0] == pytest.approx(2**16 * steps * expit(-weight), rel=1e-3)
 
 
 PRIVATE: list[tuple[str, IterativeLearner]] = [

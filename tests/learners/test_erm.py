@@ -236,9 +236,16 @@ def test_gradient_tells_neighbours_apart_no_better_than_it_says(clinic: Clinic) 
 def test_plan_explains_auto_and_reads_no_row(clinic: Clinic) -> None:
     _, domain = clinic(3000, 3)
     lines = dict(Auto().forecast(facts_of(domain, 50_000, 1.0, 1e-6)))
-    assert "least forecast excess loss" in lines["chooses"]
-    pure = Auto().chosen(facts_of(domain, 50_000, 1.0))
-    assert pure.name in ("objective_perturbation", "output_perturbation")
+    assert lines["chooses"].startswith("gradient: ")
+    assert "best wherever measured" in lines["chooses"]
+    pure = facts_of(domain, 50_000, 1.0)
+    assert Auto().chosen(pure).name in ("objective_perturbation", "output_perturbation")
+    assert "least forecast excess loss" in dict(Auto().forecast(pure))["chooses"]
+    for epsilon in (0.1, 1.0, 10.0, 50.0):  # forecasts cross, measured errors do not
+        assert Auto().chosen(facts_of(domain, 15_000, epsilon, 1e-6)).name == "gradient"
+    assert Auto(number=True).ranked(facts_of(domain, 50_000, 1.0, 1e-6))[0][0] == Auto(number=True).excess(
+        facts_of(domain, 50_000, 1.0, 1e-6)
+    )
 
 
 def test_more_budget_and_more_rows_never_forecast_more_excess(clinic: Clinic) -> None:
