@@ -1,4 +1,4 @@
-"""Differentially private linear classifiers learned from Parquet lakes on Dask."""
+"""Differentially private linear models learned from Parquet lakes on Dask."""
 
 from __future__ import annotations
 

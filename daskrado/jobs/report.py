@@ -111,7 +111,11 @@ def _strongest(model: LinearModel) -> Iterator[tuple[str, str]]:
         (weight, name) for name, weight, mark in rows if mark not in (NOISE, UNSEEN) and name != "intercept"
     )
     label = model.domain.label
-    names = [f"speaks for {one}" for one in label.pair] if label.target == "sides" else ["lowers it", "raises it"]
+    names = (
+        [f"speaks for {one}" for one in label.pair]
+        if label.target == "sides"
+        else [f"lowers {label.column}", f"raises {label.column}"]
+    )
     sides = zip(names, (clear[:_FEW], clear[: -_FEW - 1 : -1]), (-1, 1), strict=True)
     for side, found, sign in sides:
         told = ", ".join(f"{name} ({weight:+.3g})" for weight, name in found if sign * weight > 0)
