@@ -53,8 +53,8 @@ def _some(proposals: int, scale: float) -> Integers:
 
 def _zeros(words: Words) -> Integers:
     """How many fair coins come up 0 before the first 1: the zeros at the end of 63 bits, and of more if need be."""
-    last = words & (~words + np.uint64(1))
-    found = np.where(words == 0, 63, np.bitwise_count(last - np.uint64(1))).astype(np.int64)
+    last = words & (~words + np.uint64(1))  # a power of two, which a double holds exactly
+    found = np.where(words == 0, 63, np.frexp(last.astype(np.float64))[1] - 1).astype(np.int64)
     if (empty := np.flatnonzero(words == 0)).size:
         found[empty] += _zeros(random_words(empty.size) & np.uint64(2**63 - 1))
     return np.minimum(found, _FARTHEST)
