@@ -112,11 +112,14 @@ class Counting:
         order, starts = _by_unit(records, by_rank=self.record is not None)
         sizes = np.diff(np.append(starts, len(records)))
         if self.record is None:
-            values = records["value"][order].astype(np.int64)
-            early = np.where(records["place"][order] < self.before, values, 0)
-            owned, used = (np.add.reduceat(v, starts) if len(starts) else sizes for v in (values, early))
-            own = unit_weights(owned - used, np.maximum(self.bound - used, 0))
-            found["weight"][order] = np.where(found["place"][order] < self.before, 0, np.repeat(own, sizes))
+            owned = _sums(records["value"][order], starts)
+            found["weight"][order] = np.repeat(unit_weights(owned, self.bound), sizes)
+            if self.before:
+                early = found["place"] < self.before
+                used = _sums(np.where(early, records["value"], 0)[order], starts)
+                left = unit_weights(owned - used, np.maximum(self.bound - used, 0))
+                found["weight"][order] = np.repeat(left, sizes)
+                found["weight"][early] = 0
         else:
             nth = np.arange(len(records)) - np.repeat(starts, sizes)
             found["weight"][order] = np.where(nth < self.bound, 1 << WEIGHT_BITS, 0)
@@ -171,6 +174,10 @@ def _owned(tables: Sequence[pa.Table], column: str) -> NDArray[np.int64]:
             return np.asarray(np.repeat(sizes, sizes))
     known, codes = unit_codes(values)
     return np.asarray(np.append(np.bincount(codes, minlength=len(known) + 1)[: len(known)], 0)[codes])
+
+
+def _sums(values: NDArray[np.uint64], starts: NDArray[np.intp]) -> NDArray[np.int64]:
+    return np.add.reduceat(values, starts).astype(np.int64) if len(starts) else np.zeros(0, np.int64)
 
 
 def _nameless(values: pa.Array) -> list[bool]:

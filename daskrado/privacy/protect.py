@@ -57,7 +57,7 @@ class Protect(Frozen):
         try:
             unit = Unit.model_validate(content["unit"])
         except ValidationError as error:
-            raise NestedMistakes.of(error, content["unit"]) from error
+            raise NestedMistakes([*NestedMistakes.of(error, content["unit"]).under("unit")]) from error
         own = {
             "unit": unit.name or f"one {unit.column}",
             "rows_per_unit": unit.bound,

@@ -58,7 +58,7 @@ def test_damaged_pages_are_found(clinic: Clinic, tmp_path: Path) -> None:
 def test_without_a_domain_files_are_checked_alone(clinic: Clinic, tmp_path: Path) -> None:
     path, domain = clinic(3000, 3)
     good = CliRunner().invoke(cli, ["lake", "check", str(path)])
-    said = "every file can be read, all have the same columns, and none is a copy"
+    said = "every file can be read, their columns agree, and none is a copy"
     assert (good.exit_code, good.output) == (0, f"{path}: {said}\n")
     lake = damaged_copy(path, tmp_path / "bad")
     shutil.copy(lake / "part-00000.parquet", lake / "part-00009.parquet")

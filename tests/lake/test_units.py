@@ -171,7 +171,7 @@ def test_unit_columns_that_cannot_be_are_refused_by_their_schema(tmp_path: Path)
         with pytest.raises(DataError, match=said):
             daskrado.fit(frame, DOMAIN, unit={"column": column, "name": "one patient"}, **options)
     for unit, said in (
-        ({"column": "patient", "name": "p", "bound": 10_001}, "bound"),
+        ({"column": "patient", "name": "p", "bound": 10_001}, "unit.bound: input should be less"),
         ({"column": "patient", "name": 7}, "name"),
         ({"column": "patient", "name": "p", "how": "often"}, "spread"),
     ):

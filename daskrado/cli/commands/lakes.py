@@ -81,7 +81,7 @@ def check(
         yield str(finding)
     if not fits:
         raise click.exceptions.Exit(1)
-    said = "every file can be read, all have the same columns, and none is a copy"
+    said = "every file can be read, their columns agree, and none is a copy"
     yield f"{lake}: {said if domain is None else f'every row fits {domain}'}"
 
 
