@@ -131,7 +131,12 @@ class Discovery:
             if len(self.values[name]) == 1 and null <= 3 * std and rest <= 4 * std:
                 self.facts[name] = "as far as the noise shows it has one value"
                 continue
-            facts: dict[str, Any] = {"values": list(self.values[name])}
+            # A category that is called other is in the catch-all, which has that name.
+            named = [value for value in self.values[name] if value != "other"]
+            if not named:
+                self.facts[name] = "its only frequent value is called other, as the catch-all is"
+                continue
+            facts: dict[str, Any] = {"values": named}
             self._fill(name, facts, max(self.values[name], key=self.values[name].__getitem__))
             self.facts[name] = self._fitting(name, facts)
 

@@ -308,3 +308,15 @@ def test_units_without_a_record_id_are_told_what_to_do() -> None:
     numbers = DRAFT | {"columns": {"age": DRAFT["columns"]["age"]}}  # bounds alone need no id
     spread = {"relation": "add_remove", "unit": {"column": "patient", "name": "one patient"}}
     daskrado.run(job(lake=frame, protect=spread, domain=numbers), write=False)
+
+
+def test_a_category_called_other_is_in_the_catch_all() -> None:
+    """KDDCup99 has a service of that name; two features cannot."""
+    draw = np.random.default_rng(3)
+    frame = clinic(6000).assign(ward=draw.choice(["other", "north", "south"], 6000))
+    draft = DRAFT | {"columns": {"ward": {"kind": "categorical", "values": "..."}}}
+    found = daskrado.run(job(lake=frame, domain=draft), write=False).value
+    assert found.facts["ward"]["values"] == ["north", "south"]
+    assert found.values["ward"]["other"] == pytest.approx(1 / 3, abs=0.1)  # and still told
+    domain = Domain.model_validate(found.content() | {"norm_bound": 2.0})
+    assert "ward=other" in domain.feature_names
