@@ -172,6 +172,11 @@ class Job(Frozen):
         return isinstance(self.privacy, Private) or self.statement.private
 
     @property
+    def exposes(self) -> bool:
+        """Whether a part of what it publishes protects nobody, whatever is charged for the rest."""
+        return False
+
+    @property
     def rows_public(self) -> bool:
         """Whether the number of rows is public (always, without privacy)."""
         return self.privacy.rows_public

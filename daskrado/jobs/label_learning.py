@@ -106,6 +106,11 @@ class LabelLearningJob(PrivateJob):
         """The statistic of labels that is released, with bounds that hold before a row is read."""
 
     @property
+    def exposes(self) -> bool:
+        """With proportions that are given: exact sums of features make the model."""
+        return not (isinstance(self.privacy, Private) or self.statement.private)
+
+    @property
     def lattice(self) -> Lattice:
         """The grid of the rows."""
         return Lattice(self.domain.norm_bound, self.lattice_bits)

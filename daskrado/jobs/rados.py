@@ -91,6 +91,10 @@ class RadosJob(Job):
         return any(item.protects is not None for item in self.sets)
 
     @property
+    def exposes(self) -> bool:
+        return any(item.protects is None for item in self.sets)
+
+    @property
     def rows_public(self) -> bool:
         """A run either keeps its lake's number of rows secret or publishes it."""
         return all(item.rows_public for item in self.sets)

@@ -78,8 +78,8 @@ class Run:
 
     @property
     def unprotected(self) -> bool:
-        """Whether rows are read without any protection, here or elsewhere."""
-        return not (self.charges or self.job.protects or self.job.protected_elsewhere)
+        """Whether anything is published without protection, here or elsewhere."""
+        return self.job.exposes or not (self.charges or self.job.protects or self.job.protected_elsewhere)
 
     @property
     def table(self) -> dict[str, Any] | None:

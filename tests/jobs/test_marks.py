@@ -1,0 +1,63 @@
+"""Whatever protects nobody marks its data set, also beside something private; what is protected does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import daskrado
+from daskrado.ledger.ledger import Ledger, Mark
+from daskrado.table.domain import Domain
+
+Clinic = Callable[..., tuple[Path, Domain]]
+WARDS = {"cardiology": 0.6, "maternity": 0.1, "medicine": 0.3, "oncology": 0.4, "surgery": 0.5}
+PLAIN = {"name": "plain", "kind": "uniform", "count": 8, "private": False}
+NOISY = {
+    "name": "noisy",
+    "kind": "hadamard",
+    "count": 16,
+    "protect": {"relation": "replace_one", "unit": "one patient"},
+    "budget": {"epsilon": 1.0, "delta": 1e-6},
+}
+RUNS: dict[str, tuple[dict[str, Any], bool]] = {
+    "plain rados": ({"kind": "rados", "sets": [PLAIN]}, True),
+    "plain rados beside private ones": ({"kind": "rados", "sets": [NOISY, PLAIN]}, True),
+    "rados of one support beside private ones": (
+        {"kind": "rados", "sets": [NOISY, {"name": "s", "kind": "fixed_support", "support": 50, "count": 8}]},
+        True,
+    ),
+    "private rados": ({"kind": "rados", "sets": [NOISY]}, False),
+    "bags of given proportions": ({"kind": "bags", "bags": "ward", "proportions": WARDS}, True),
+    "bags without privacy": ({"kind": "bags", "bags": "ward", "proportions": WARDS, "private": False}, True),
+    "labels without privacy": ({"kind": "labels", "private": False}, True),
+    "private labels": (
+        {"kind": "labels", "protect": {"unit": "one label"}, "budget": {"epsilon": 1.0}},
+        False,
+    ),
+    "labels that were randomised at their source": (
+        {
+            "kind": "labels",
+            "protect": {"unit": "one label"},
+            "supervision": {"kind": "randomised_response", "epsilon": 1.0},
+        },
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("write", [False, True])
+def test_what_protects_nobody_is_marked(
+    clinic: Clinic, tmp_path: Path, own_ledger: Path, run: str, write: bool
+) -> None:
+    path, spec = clinic(3000, 3)
+    keys, bare = RUNS[run]
+    base = {"dataset": "c", "lake": str(path), "domain": spec, "output": str(tmp_path / "out")}
+    limit = {} if bare and "sets" not in keys else {"ledger": {"first_limit": {"epsilon": 10, "delta": 1e-4}}}
+    done = daskrado.run({**base, **limit, **keys}, write=write)
+    marks = Ledger.open(own_ledger).marks("c") if own_ledger.exists() else []
+    own = [marked for marked in marks if marked.mark is Mark.NOT_PRIVATE]
+    assert [marked.run for marked in own] == [done.run] * bare
