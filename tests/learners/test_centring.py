@@ -186,6 +186,22 @@ def test_any_partitioning_gives_the_same_model(relation: str, tmp_path: Path) ->
     assert len(set(found)) == 1
 
 
+def test_two_workers_place_numbers_as_one_process_does(two_workers: Any, tmp_path: Path) -> None:
+    frame, found = off_centre(2_001), []
+    domain = domain_of(frame)
+    for number, part in enumerate(np.array_split(np.arange(len(frame)), 4)):
+        frame.iloc[part].to_parquet(tmp_path / f"{number}.parquet")
+    known = facts(rows=2_000, width=7, numbers=6, norm_bound=domain.norm_bound)
+    lake, lattice = open_lake(str(tmp_path), domain), Lattice(domain.norm_bound, 11)
+    for client in (None, two_workers):
+        reseed()
+        with open_passes(lake, domain, lattice, client=client) as passes:
+            model = PrivateGradient(steps=5).learn(Session(passes, lambda: None), known)
+        assert model.domain is not None
+        found.append((model.weights.tobytes(), model.domain.digest()))
+    assert found[0] == found[1]
+
+
 def test_nothing_is_centred_without_an_intercept_in_bins_or_in_a_grid() -> None:
     frame = off_centre(2_000)
     domain = domain_of(frame)
