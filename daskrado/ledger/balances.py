@@ -25,7 +25,7 @@ from daskrado.ledger.entries import debit_of
 from daskrado.ledger.records import Balance, Debit
 from daskrado.ledger.store import Rows
 from daskrado.ledger.words import Price
-from daskrado.privacy.events import decimal_text, exact
+from daskrado.privacy.events import Event, decimal_text, exact
 from daskrado.privacy.filter import Cost, Filter, filter_from_json
 from daskrado.privacy.groups import Whose, charged_as, steps
 
@@ -52,9 +52,9 @@ class Budget:
         balance, limit = self.balance, self.balance.whose
         if balance.block and not debit.reads(balance.block):
             return None
-        event = charged_as(debit.event, debit.whose, limit)
-        if event is not None:
-            return balance.rule.charge(event) if alone else balance.rule.cost(event)
+        cost = _cost(balance.rule, debit.event, debit.whose, limit, alone)
+        if cost is not None:
+            return cost
         if steps(replace(debit.whose, **_A_ROW), replace(limit, **_A_ROW)) is None:
             return None
         raise BudgetError(
@@ -99,6 +99,13 @@ class Budget:
         return {**known, **({"parts": told} if told else {})}
 
 
+@lru_cache(maxsize=4096)
+def _cost(rule: Filter, event: Event, entry: Whose, limit: Whose, alone: bool) -> Cost | None:
+    """What an event costs by a rule; None where nothing is implied. All blocks of a data set ask for the same."""
+    counts = charged_as(event, entry, limit)
+    return None if counts is None else rule.charge(counts) if alone else rule.cost(counts)
+
+
 def price_of(budgets: Iterable[Budget], debits: Sequence[Debit], *, charged: bool = False) -> list[Price]:
     """What debits take together from each budget that they touch; ``charged`` where they are in it already."""
     found = []
@@ -138,22 +145,30 @@ class _Known:
 
     def __init__(self, rows: Rows) -> None:
         self.rows = rows
-        self._found: dict[int, tuple[Record, Any]] = {}
+        self._after: dict[int, Any] = {}
+        self._limits: dict[int, Budget] = {}
 
-    def __call__(self, number: int) -> tuple[Record, Any] | None:
-        if number not in self._found:
+    def after(self, number: int, name: str) -> Any:
+        """What a record says of a budget; None where it, or the record, is not there."""
+        if number not in self._after:
             for record in chain.records(self.rows, "r.id = ?", (number,)):
-                self._found[number] = (record, record.facts)
-        return self._found.get(number)
+                self._after[number] = record.facts.get("after", {})
+        return self._after.get(number, {}).get(name)
+
+    def limit(self, number: int) -> Budget | None:
+        """The budget that a limit's record began, empty; None where there is no such record."""
+        if number not in self._limits:
+            for record in chain.records(self.rows, "r.id = ?", (number,)):
+                self._limits[number] = budget_from(self.rows, record)
+        return self._limits.get(number)
 
 
 def _budget(known: _Known, name: str, dataset: str, record: int, digest: str) -> Budget:
-    last = known(record) if digest == _digest(name, dataset, record) else None
-    after = last and last[1].get("after", {}).get(name)
-    limit = after and known(after["limit"])
+    after = known.after(record, name) if digest == _digest(name, dataset, record) else None
+    limit = after and known.limit(after["limit"])
     if not (after and limit):
         raise damaged(known.rows, f"the balance {name}")
-    budget = budget_from(known.rows, limit[0]).holding(after)
+    budget = limit.holding(after)
     return budget if budget.name == name else budget.for_block(json.loads(name)[2])
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import lru_cache
 from operator import itemgetter
 from typing import Any
 
@@ -89,13 +90,18 @@ class Record:
 
     @property
     def facts(self) -> Any:
-        """The body, read."""
-        return json.loads(self.body)
+        """The body, read; nobody changes it."""
+        return _read(self.body)
 
     @property
     def head(self) -> Head:
         """This place in the chain."""
         return Head(self.id, self.digest)
+
+
+@lru_cache(maxsize=1)
+def _read(body: str) -> Any:
+    return json.loads(body)
 
 
 def canonical(value: Any) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
 from typing import Any
 
 from daskrado.errors import DaskradoError, LedgerError, UsageError
+from daskrado.lake.block_facts import EACH
 from daskrado.ledger import balances, chain
 from daskrado.ledger.balances import Budget
 from daskrado.ledger.chain import BEGINNING, COLUMNS, Head, Kind, Record
@@ -33,6 +34,9 @@ class Replay:
     charged: dict[int, tuple[Record, Debit]] = field(default_factory=dict)  # by entry, without void ones
     states: dict[int, Kind] = field(default_factory=dict)
     draws: set[tuple[int, str]] = field(default_factory=set)
+    names: dict[tuple[str, str], list[str]] = field(
+        default_factory=dict, repr=False
+    )  # of budgets, by data set and block
     digests: list[str] = field(default_factory=list, repr=False)  # of all records, in their order
 
     def holds(self, known: Head) -> bool:
@@ -47,12 +51,9 @@ class Replay:
         self.head = record.head
         self.digests.append(record.digest)
         changed = {budget.name: _counters(budget) for budget in self._changed(record)}
-        told = {
-            name: _counters(self.budgets[name].holding(value))
-            for name, value in record.facts.get("after", {}).items()
-            if name in self.budgets
-        }
-        if told != changed or len(told) != len(record.facts.get("after", {})):
+        after = record.facts.get("after", {})
+        told = {n: _counters(self.budgets[n].holding(value)) for n, value in after.items() if n in self.budgets}
+        if told != changed or len(told) != len(after):
             raise self._wrong(record, "holds a total that is not the sum of its charges")
 
     def _changed(self, record: Record) -> list[Budget]:
@@ -69,14 +70,17 @@ class Replay:
             case _:
                 changed = []
         self._settled(record)
-        self.budgets |= {budget.name: budget for budget in changed}
+        for budget in changed:
+            if budget.name not in self.budgets:
+                self.names.setdefault((record.dataset, budget.balance.block), []).append(budget.name)
+            self.budgets[budget.name] = budget
         return changed
 
     def _debited(self, record: Record) -> list[Budget]:
         assert record.entry is not None
         debit, changed = debit_of(self, record), []
         told = {name: balances.cost_from_json(cost) for name, cost in record.facts["costs"].items()}
-        for budget in balances.with_begun(self._budgets(record.dataset), debit.blocks):
+        for budget in balances.with_begun(self._budgets(record.dataset, debit.blocks), debit.blocks):
             cost, least = told.pop(budget.name, None), self._least(record, budget, debit)
             if (cost is None) != (least is None) or not (cost is None or least is None or _covers(cost, least)):
                 raise self._wrong(record, "was charged less than its event costs")
@@ -98,8 +102,8 @@ class Replay:
 
     def _voided(self, record: Record) -> list[Budget]:
         assert record.entry is not None
-        own, _ = self.charged.pop(record.entry)
-        return balances.without(self, own, self._budgets(own.dataset))
+        own, debit = self.charged.pop(record.entry)
+        return balances.without(self, own, self._budgets(own.dataset, debit.blocks))
 
     def _settled(self, record: Record) -> None:
         """Entries go from debit to spend to publish, or from debit to void; a draw has a name of its own."""
@@ -120,8 +124,12 @@ class Replay:
         else:
             self.states[record.entry] = record.kind
 
-    def _budgets(self, dataset: str) -> list[Budget]:
-        return [budget for budget in self.budgets.values() if budget.balance.dataset == dataset]
+    def _budgets(self, dataset: str, blocks: Collection[str] = ()) -> list[Budget]:
+        """All budgets of a data set, or those that count what is read of some blocks."""
+        if not blocks or EACH in blocks:
+            return [budget for budget in self.budgets.values() if budget.balance.dataset == dataset]
+        places = [(dataset, block) for block in {"", EACH, *blocks}]
+        return [self.budgets[name] for place in places for name in self.names.get(place, ())]
 
     def _debits(self, dataset: str) -> Counter[Debit]:
         return Counter(balances.plain(debit) for own, debit in self.charged.values() if own.dataset == dataset)
@@ -141,11 +149,12 @@ def _covers(cost: Cost, least: Cost) -> bool:
     return cost.draws >= least.draws and all(told >= needed * _SAME for told, needed in pairs)
 
 
-def _counters(budget: Budget) -> Budget:
-    """What a budget's rule counts: the Gaussian filter keeps no sum of epsilons."""
-    if isinstance(budget.balance.rule, PureSums):
-        return budget
-    return replace(budget, balance=replace(budget.balance, total=replace(budget.balance.total, epsilon=None)))
+def _counters(budget: Budget) -> tuple[Any, ...]:
+    """All of a budget that its records have to agree on: the Gaussian filter keeps no sum of epsilons."""
+    own, total = budget.balance, budget.balance.total
+    epsilon = total.epsilon if isinstance(own.rule, PureSums) else None
+    counted = (budget.limit, own.entries, own.parts, total.mu2, total.delta, total.draws, epsilon)
+    return (*counted, own.dataset, own.block, own.whose, own.rule)
 
 
 def replayed(address: str, records: Iterable[Record]) -> Replay:

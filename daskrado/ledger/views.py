@@ -133,10 +133,12 @@ class LedgerViews(BlockViews):
 
     def history(self, dataset: str, number: int) -> list[tuple[LedgerEntry, Fraction | None]]:
         """The last debits of a data set, each with the largest share that it takes; None where it takes none."""
+        latest = self.latest(dataset, number)
+        blocks = {block for entry in latest for block in entry.blocks} if all(e.blocks for e in latest) else ()
         with self.store.reading() as rows:
-            known = balances.budgets_of(rows, dataset_name(dataset))
+            known = balances.budgets_of(rows, dataset_name(dataset), blocks)
         found: list[tuple[LedgerEntry, Fraction | None]] = []
-        for entry in self.latest(dataset, number):
+        for entry in latest:
             prices = balances.price_of(known, [entry.debit], charged=True) if entry.state is not State.VOID else []
             found.append((entry, dearest(prices).share if prices else None))
         return found

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from daskrado.errors import BudgetError, LedgerError
+from daskrado.ledger import balances
+from daskrado.ledger.balances import Budget
 from daskrado.ledger.chain import Head
 from daskrado.ledger.grants import grant_of
 from daskrado.ledger.history import check_all
-from daskrado.ledger.ledger import Ledger, Mark, State
+from daskrado.ledger.ledger import EACH, Ledger, Mark, State
 from daskrado.ledger.ledger_file import SqliteRows
 from daskrado.ledger.show import ledger_lines
 from daskrado.privacy.accountant import ApproximateEvent, GaussianEvent, PureEvent
@@ -263,6 +265,22 @@ def test_costs_do_not_grow_with_the_history(tmp_path, monkeypatch):
     few = work()
     fill(ledger, 40)
     assert work() == few
+
+
+def test_a_debit_is_checked_against_the_blocks_that_it_reads_and_a_limit_is_read_once(tmp_path, monkeypatch):
+    """However many other blocks there are: budgets that are asked for a price, and limits that are read."""
+    ledger = Ledger.open(tmp_path / "ledger.db")
+    ledger.set_limit("adult", AR, 50, 0, block=EACH)
+    for day in range(30):
+        ledger.reserve("adult", AR, PureEvent("0.001"), theorem="t", run="r", blocks=[f"{day}", f"{day + 1}"])
+    asked, limits, price, limit = [], [], Budget.cost, balances.budget_from
+    with monkeypatch.context() as patch:
+        patch.setattr(Budget, "cost", lambda self, *a, **how: asked.append(self.name) or price(self, *a, **how))
+        check_all(ledger)
+    assert len(asked) == 3 * 30  # each debit: its two blocks, and what is for each block
+    monkeypatch.setattr(balances, "budget_from", lambda *what: limits.append(what) or limit(*what))
+    assert len(ledger.balances("adult")) == 32
+    assert len(limits) == 1
 
 
 def fill(ledger: Ledger, number: int) -> None:
