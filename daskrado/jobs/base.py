@@ -28,7 +28,6 @@ from daskrado.lake.label import labelled
 from daskrado.lake.scan import Lake, open_lake
 from daskrado.lake.snapshots import table_address, table_keys
 from daskrado.ledger.account import Account
-from daskrado.ledger.charging import mark_unprotected
 from daskrado.ledger.config import LedgerConfig
 from daskrado.ledger.opening import open_account
 from daskrado.ledger.records import Mark
@@ -338,7 +337,7 @@ def opened(
         run = Run(*payable(job, charges, paying), paying, progress)
         job = run.job
         if run.unprotected:
-            paying.notes += mark_unprotected(ledger, job.ledger, job.dataset, paying.run)
+            run.mark(ledger, Mark.NOT_PRIVATE)
         paying.notes += job._notes
         if job.blocks is not None:
             paying.notes += (f"blocks of {block_line(job, paying.left_out)}",)
@@ -360,8 +359,7 @@ def perform(job: Job, *, write: bool = True, **how: Unpack[Opening]) -> Result:
     with opened(job, write=write, **how) as run:
         outcome = run.job.work(run)  # the blocks that it reads are fixed by now
         if write and outcome.model is not None and run.unprotected:
-            config = run.job.ledger
-            run.account.notes += mark_unprotected(how.get("ledger"), config, job.dataset, run.account.run, Mark.MODEL)
+            run.mark(how.get("ledger"), Mark.MODEL)
         result = publish(run, outcome, write=write)
         if not write:
             run.account.done(run.account.returned)  # nothing that was kept on disk is needed any more

@@ -6,6 +6,7 @@ import contextlib
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -21,8 +22,8 @@ from daskrado.lake.seeds import SignatureKey
 from daskrado.lake.steps import begin_step
 from daskrado.lake.units import Units, check_units, units_of
 from daskrado.ledger.account import Account
-from daskrado.ledger.charging import Clock
-from daskrado.ledger.ledger import Grant
+from daskrado.ledger.charging import Clock, mark_unprotected
+from daskrado.ledger.ledger import Grant, Mark
 from daskrado.ledger.words import Price, over_budget
 from daskrado.privacy.mechanisms import Mechanism
 from daskrado.privacy.protect import Protect
@@ -81,6 +82,11 @@ class Run:
         """Whether anything is published without protection, here or elsewhere."""
         return self.job.exposes or not (self.charges or self.job.protects or self.job.protected_elsewhere)
 
+    def mark(self, ledger: str | Path | None, mark: Mark) -> None:
+        """Mark what is published without protection, on every data set that the lake's files belong to."""
+        own, lake = (self.job.ledger, self.job.dataset, self.account.run, mark), known_by(self.job.lake)
+        self.account.notes += mark_unprotected(ledger, *own, lake)
+
     @property
     def table(self) -> dict[str, Any] | None:
         """Which version of which table was read, where the lake is one."""
@@ -97,11 +103,11 @@ class Run:
         _, own = known_by(self.job.lake)
         for key, source in lakes.items():
             fingerprint, files = known_by(source)
-            known = self.account.ledger.known_as(fingerprint, files)
-            if known is None and (source is self.job.lake or own.keys() & files.keys()):
-                known = self.job.dataset
-            if known is not None:
-                raise UsageError(f"{key}: these rows are private, as data set {known!r}; give public rows")
+            known = self.account.ledger.owners(fingerprint, files)
+            if source is self.job.lake or own.keys() & files.keys():
+                known.append(self.job.dataset)
+            if known:
+                raise UsageError(f"{key}: these rows are private, as data set {known[0]!r}; give public rows")
 
     def reserve(self) -> None:
         """Debit the ledger for every charge, before a row is read."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from daskrado.errors import LedgerError
@@ -64,13 +64,22 @@ def planned_prices(
 
 
 def mark_unprotected(
-    path: str | Path | None, config: LedgerConfig, dataset: str, run: str, mark: Mark = Mark.NOT_PRIVATE
+    path: str | Path | None,
+    config: LedgerConfig,
+    dataset: str,
+    run: str,
+    mark: Mark,
+    lake: tuple[str | None, Mapping[str, str]],
 ) -> tuple[str, ...]:
-    """Mark once what a run without privacy does; a note where the ledger is out of reach, which stops no such run."""
+    """Mark once what a run without privacy does; a note where the ledger is out of reach, which stops no such run.
+
+    ``lake`` is what a lake is known by: whatever the run calls it, the data sets that it was charged as are marked.
+    """
     try:
         with opened_ledger(path, config) as ledger:
-            if (mark, run) not in {(marked.mark, marked.run) for marked in ledger.marks(dataset)}:
-                ledger.mark(dataset, mark, run=run)
+            for name in dict.fromkeys([dataset, *ledger.owners(*lake)]):
+                if (mark, run) not in {(marked.mark, marked.run) for marked in ledger.marks(name)}:
+                    ledger.mark(name, mark, run=run)
     except (LedgerError, OSError) as error:
         return (f"this run without privacy could not be recorded: {error}",)
     return ()

@@ -37,9 +37,9 @@ def remember(rows: Rows, dataset: str, marks: Mapping[str, str], who: str, run: 
         rows.execute("INSERT INTO notes (name, value) VALUES (?, ?)", (_place(record.id), note))
 
 
-def owner(rows: Rows, marks: Mapping[str, str]) -> str | None:
-    """A data set that one of these files was charged as; None if there is none."""
-    return next((name for name, _ in _met(rows, _hidden(rows, marks))), None)
+def owners(rows: Rows, marks: Mapping[str, str]) -> Iterator[str]:
+    """The data sets that one of these files was charged as."""
+    return (name for name, _ in _met(rows, _hidden(rows, marks)))
 
 
 def _met(rows: Rows, hidden: Mapping[bytes, str]) -> Iterator[tuple[str, set[bytes]]]:

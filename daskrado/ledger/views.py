@@ -91,16 +91,15 @@ class LedgerViews(BlockViews):
         with self.store.reading() as rows:
             return {name for entry in entries for name in drawn(rows, entry)}
 
-    def known_as(self, fingerprint: str | None, files: Mapping[str, str]) -> str | None:
-        """The data set that a lake, or a file of it, was charged as; None if this ledger cannot know it again."""
+    def owners(self, fingerprint: str | None, files: Mapping[str, str]) -> list[str]:
+        """The data sets that a lake, or a file of it, was charged as; none if this ledger cannot know it again."""
         if fingerprint is None:
-            return None
+            return []
         with self.store.reading() as rows:
-            for row in rows.execute(
+            whole = rows.execute(
                 "SELECT dataset FROM lakes WHERE fingerprint = ?", (checked.keyed(rows, fingerprint),)
-            ):
-                return str(row["dataset"])
-            return known_files.owner(rows, files)
+            )
+            return list(dict.fromkeys([*(str(row["dataset"]) for row in whole), *known_files.owners(rows, files)]))
 
     def marks(self, dataset: str | None = None) -> list[Marked]:
         """What became public, oldest first, of one data set or of all."""

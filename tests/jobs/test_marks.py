@@ -61,3 +61,16 @@ def test_what_protects_nobody_is_marked(
     marks = Ledger.open(own_ledger).marks("c") if own_ledger.exists() else []
     own = [marked for marked in marks if marked.mark is Mark.NOT_PRIVATE]
     assert [marked.run for marked in own] == [done.run] * bare
+
+
+def test_another_name_does_not_hide_a_run_without_privacy(clinic: Clinic, own_ledger: Path, tmp_path: Path) -> None:
+    """The mark belongs to whoever is in the files: also to the data set that they were charged as."""
+    path, spec = clinic(3000, 3)
+    limit = {"relation": "replace_one", "unit": "one patient", "first_limit": (10, 1e-5)}
+    daskrado.fit(path, spec, dataset="c", epsilon=1.0, delta=1e-6, **limit)
+    part = str(sorted(path.glob("*.parquet"))[1])
+    done = daskrado.fit(part, spec, dataset="other", private=False, output=tmp_path / "out")
+    ledger = Ledger.open(own_ledger)
+    for name in ("c", "other"):
+        own = [marked.mark for marked in ledger.marks(name) if marked.run == done.run]
+        assert own == [Mark.NOT_PRIVATE, Mark.MODEL]

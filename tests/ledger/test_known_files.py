@@ -47,8 +47,8 @@ def test_a_file_belongs_to_the_data_set_that_it_was_first_charged_as(ledger: Led
         said = f"lake/{file} is already in the ledger {ledger.address} as a file of {owner!r}"
         with pytest.raises(BudgetError, match=re.escape(said)):
             charge(ledger, other, reading("7", file))
-        assert ledger.known_as("no such lake", reading("7", file).files) == owner
-    assert ledger.known_as("no such lake", reading("7").files) is None  # what was refused was not noted
+        assert ledger.owners("no such lake", reading("7", file).files) == [owner]
+    assert ledger.owners("no such lake", reading("7").files) == []  # what was refused was not noted
     assert [entry.dataset for entry in ledger.entries()] == ["a", "b", "a"]
 
 
@@ -72,7 +72,7 @@ def test_a_note_that_is_lost_or_changed_shows(ledger: Ledger, change: str) -> No
     with pytest.raises(LedgerError, match=r"is damaged: record \d+ does not"):
         charge(ledger, "b", reading("2"))
     with pytest.raises(LedgerError, match="is damaged"):
-        ledger.known_as("no such lake", reading("2").files)
+        ledger.owners("no such lake", reading("2").files)
 
 
 def test_a_copied_ledger_knows_the_files(ledger: Ledger, tmp_path: Path) -> None:
