@@ -342,7 +342,7 @@ class LearnJob(PrivateJob):
         if self.chosen_statistic is not None:
             return self._learnt(run, weights, self._released(run, how))
         facts = row_count.facts(self, run, part)
-        return row_count.told(self, facts, self._learnt(run, weights, self._learned(run, facts, how)))
+        return row_count.with_count(self, facts, self._learnt(run, weights, self._learned(run, facts, how)))
 
     def _learnt(self, run: Run, weights: tuple[int, int] | None, released: Release | Learned) -> Outcome:
         statement = held.statement_of(self, [*run.charges.values()])

@@ -126,7 +126,7 @@ def facts(job: LearnJob, run: Run, part: Part | None) -> PublicFacts:
     return found
 
 
-def told(job: LearnJob, known: PublicFacts, outcome: Outcome) -> Outcome:
+def with_count(job: LearnJob, known: PublicFacts, outcome: Outcome) -> Outcome:
     """What training found, with the number of rows that it reckoned with, where that was counted."""
     if not counted(job):
         return outcome

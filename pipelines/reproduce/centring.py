@@ -4,7 +4,7 @@ python pipelines/reproduce/centring.py --json [--learners] [--tables mails,fraud
 
 Domains are what an owner can write down: the next power of 10 above a column's values, an intercept, the usual norm.
 With --learners, also those that minimise: what ``auto`` has to choose from. Constants were chosen on magic, covertype
-and mails; eeg, kdd, diabetes130 and frauds judge them.
+and mails, two of them also with a look at eeg, kdd and frauds; diabetes130 judges them.
 """
 
 from __future__ import annotations
