@@ -90,9 +90,10 @@ class ErrorBars:
         """The chance of an estimate at least this far from 0 were the weight 0; NaN without an interval."""
         from scipy.special import ndtr
 
-        with np.errstate(invalid="ignore", divide="ignore"):
-            far = np.abs(self.low + self.high) / 2 / self.deviations
-        return np.asarray(2 * ndtr(-far))
+        middle, deviations = np.abs(self.low + self.high) / 2, self.deviations
+        beyond = np.where(middle > 0, math.inf, 0.0)  # of an interval without length
+        far = np.divide(middle, deviations, out=beyond, where=deviations > 0)
+        return np.asarray(np.where(np.isnan(self.low), math.nan, 2 * ndtr(-far)))
 
     def ends(self, level: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Both ends of intervals at another level."""

@@ -333,3 +333,15 @@ def test_error_bars_are_written_read_and_refused_where_they_do_not_fit(tmp_path:
     older = LinearModel.from_json(json.dumps(content | {"schema": "daskrado.model/1"}))
     assert set(older.coefficients["mark"]) == {UNKNOWN}
     assert older.error_bars.about.startswith("no intervals: ")
+
+
+def test_intervals_without_length_have_p_values_too() -> None:
+    """An estimate of 0 that is known for sure, one that is not 0, one that is unknown, and two deviations from 0."""
+    low, high = np.array([0.0, 2.0, np.nan, 0.04 * 1.959963984540054]), np.array([0.0, 2.0, np.nan, 7.92 / 2])
+    bars = ErrorBars(low, high, np.ones(4, dtype=bool), "by hand")
+    found = bars.p_values
+    assert found[:2].tolist() == [1.0, 0.0]
+    assert np.isnan(found[2])
+    assert 0 < found[3] < 0.06
+    text = json.dumps(bars.to_json(["a", "b", "c", "d"]), allow_nan=False)
+    assert ErrorBars.from_json(json.loads(text), ["a", "b", "c", "d"], "here").marks == bars.marks
