@@ -14,6 +14,7 @@ from daskrado.jobs.plots import bars
 from daskrado.jobs.published import MANIFESTS, Published, published_below
 from daskrado.jobs.report import render_page
 from daskrado.jobs.section import Section
+from daskrado.ledger.words import percent
 from daskrado.models.linear import LinearModel
 from daskrado.table.yaml_file import write_text
 
@@ -24,7 +25,7 @@ HEADER = ("run", "kind", "data set", "guarantee", "attacker right, of 100", "sha
 
 def row(one: Published, top: Path) -> tuple[str, ...]:
     """One run in the table of all."""
-    share = "" if one.share is None else f"{100 * one.share:.3g} %"
+    share = "" if one.share is None else percent(one.share)
     figures, learner = one.figures, one.content.get("job", {}).get("learner", {})
     result = ", ".join(f"{name} {figures[name]}" for name in ("error", "area under the ROC curve") if name in figures)
     kind = str(one.content.get("kind", ""))
@@ -87,16 +88,14 @@ def index_page(found: Sequence[Published], problems: Sequence[str], top: Path) -
 def _budgets(found: Sequence[Published], top: Path) -> Iterator[Section]:
     """What the runs took, for each data set."""
     for dataset in dict.fromkeys(str(one.content.get("dataset")) for one in found):
-        taken = {
-            name_of(one, top): 100 * one.share for one in found if one.share and one.content["dataset"] == dataset
-        }
+        taken = {name_of(one, top): one.share for one in found if one.share and one.content["dataset"] == dataset}
         if taken:
             yield Section(
                 f"Budget of {dataset}",
                 text="Shares as the runs' manifests state them; daskrado ledger show has those that are not here.",
                 header=("run", "share of the budget"),
-                rows=[(name, f"{share:.3g} %") for name, share in sorted(taken.items(), key=lambda pair: -pair[1])],
-                plot=bars(taken, "% of the budget"),
+                rows=[(name, percent(share)) for name, share in sorted(taken.items(), key=lambda pair: -pair[1])],
+                plot=bars({name: 100 * share for name, share in taken.items()}, "% of the budget"),
                 folded=True,
             )
 

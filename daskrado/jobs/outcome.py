@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import html
+import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -132,12 +134,18 @@ class Charge:
 
 
 def asked_for(charges: Sequence[Charge]) -> str:
-    """What a run asks for, in words."""
-    asked = {amount(charge.statement.epsilon or 0, charge.statement.delta or 0) for charge in charges}
-    if len(charges) > 1:
-        parts = len(asked) == 1 and len({charge.part for charge in charges}) == len(charges)
-        return f"{asked.pop()} for each of {len(charges)} parts" if parts else f"{len(charges)} charges"
-    return asked.pop()
+    """What a run asks for, in words: charges for the same people are one amount, others are told one by one."""
+    asked = Counter(amount(charge.statement.epsilon or 0, charge.statement.delta or 0) for charge in charges)
+    if len(charges) == 1:
+        return asked.popitem()[0]
+    if len(asked) == 1 and len({charge.part for charge in charges}) == len(charges):
+        return f"{asked.popitem()[0]} for each of {len(charges)} parts"
+    if len({(charge.debit.whose, charge.part) for charge in charges}) == 1:
+        delta = max(charge.statement.delta or 0 for charge in charges)
+        total = float(compose([charge.event for charge in charges], delta).epsilon)
+        if math.isfinite(total):
+            return f"{amount(float(f'{total:.4g}'), delta)} in {len(charges)} charges"
+    return " and ".join(text if often == 1 else f"{often} times {text}" for text, often in asked.items())
 
 
 @dataclass(frozen=True)

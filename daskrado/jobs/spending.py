@@ -9,6 +9,7 @@ from typing import Any
 
 from daskrado.errors import BudgetError, UsageError
 from daskrado.jobs.outcome import Charge
+from daskrado.ledger.words import percent
 from daskrado.privacy.costs import Cost
 from daskrado.privacy.filter import Filter, filter_for
 
@@ -36,7 +37,7 @@ class Spending:
         self._whom: tuple[Any, ...] | None = None
 
     def __repr__(self) -> str:
-        return f"<Spending of {self.dataset}: {self.runs} runs, {100 * self.share:.3g} % of the block's budget>"
+        return f"<Spending of {self.dataset}: {self.runs} runs, {percent(self.share)} of the block's budget>"
 
     @property
     def share(self) -> float:
@@ -57,9 +58,9 @@ class Spending:
             more = more + self._rule.cost(charge.event)
         if not self._rule.fits(self._total, more):
             raise BudgetError(
-                f"budget of {self.dataset!r}: this run needs {100 * float(self._rule.share(more)):.3g} % of the "
+                f"budget of {self.dataset!r}: this run needs {percent(self._rule.share(more))} of the "
                 f"block's epsilon {float(self._rule.epsilon):g} at delta {float(self._rule.delta):g}, and "
-                f"{100 * (1 - self.share):.3g} % are left; nothing was charged for it"
+                f"{percent(1 - self.share)} are left; nothing was charged for it"
             )
         self._whom, self._total, self.runs = whom, self._total + more, self.runs + 1
 

@@ -17,6 +17,7 @@ from daskrado.privacy.groups import Whose, steps
 from daskrado.privacy.relations import Relation
 
 LATEST = 10  # debits of a data set that are listed
+_ROUNDING = Fraction(1, 1000)  # what ten shares of one decimal can be off by, together
 _BAR = 20  # characters of a full bar
 
 
@@ -57,6 +58,8 @@ def _dataset_lines(ledger: Ledger, dataset: str, rows: list[LedgerRow], *, total
         yield f"  in all: {_in_all([*own], relations)}"
     yield from (f"  {line}" for line in mark_lines(ledger.marks(dataset)))
     yield from (f"  {history_line(entry, share)}" for entry, share in history)
+    if sum(share or 0 for _, share in history) > max(map(_spent, (row.balance for row in rows))) + _ROUNDING:
+        yield "  (these add up to more than is spent: each is the largest of its run, over all counters and limits)"
 
 
 def mark_lines(marks: list[Marked]) -> Iterator[str]:

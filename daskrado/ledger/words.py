@@ -18,7 +18,7 @@ from daskrado.privacy.relations import Relation
 PAID_EARLIER = "this run: nothing was debited, an earlier one had paid"
 
 
-def percent(share: Fraction) -> str:
+def percent(share: Fraction | float) -> str:
     """A share in percent, one decimal; more of them where it would look like nothing, or like all.
 
     >>> [percent(Fraction(part, 10**6)) for part in (0, 12, 14117, 985883, 999988, 10**6, 1382400)]

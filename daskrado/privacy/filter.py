@@ -133,8 +133,8 @@ class PureSums(Filter):
         found = cost_of(event)
         if found.epsilon is None:
             raise UsageError(
-                f"the limit has delta 0 and takes pure events only; {event} is none: ask for delta 0, or let the "
-                "owner set a limit with a delta"
+                "the limit has delta 0, and a release with a delta above 0 does not fit it at all: ask for delta 0, "
+                "or let the owner set a limit with a delta"
             )
         return found
 

@@ -23,7 +23,7 @@ from daskrado.ledger.ledger import Ledger, Mark
 from daskrado.ledger.records import Balance
 from daskrado.ledger.show import ledger_lines
 from daskrado.ledger.words import Price, percent, refusal, run_line
-from daskrado.privacy.accountant import GaussianEvent, PureEvent, gaussian_mu
+from daskrado.privacy.accountant import ApproximateEvent, GaussianEvent, PureEvent, gaussian_mu
 from daskrado.privacy.filter import Cost, GaussianFilter, PureSums, filter_for, following
 from daskrado.privacy.groups import Whose
 from daskrado.privacy.relations import Relation
@@ -269,3 +269,29 @@ def test_what_is_public_is_marked_once_and_runs_without_privacy_each_time(
     daskrado.run(plain.model_copy(update={"output": str(tmp_path / "out")}))
     assert ledger.marks("clinic")[-1].mark is Mark.MODEL
     assert "exact model published on " in "\n".join(ledger_lines(ledger))
+
+
+def test_a_run_of_several_charges_is_told_as_what_was_asked_for(clinic: Any) -> None:
+    """Counting rows, scaling and descending are two Gaussian charges: sqrt(mu1^2 + mu2^2) is the mu of (1, 1e-6)."""
+    line = next(line for line in plan_lines(job(clinic, learner={"kind": "gradient"}), None) if "this run:" in line)
+    assert re.search(r"this run: epsilon 1 at delta 1e-6 in \d charges = 1\.4 % of the budget of clinic", line)
+
+
+def test_a_limit_with_delta_0_speaks_of_epsilon_and_delta(clinic: Any, tmp_path: Path) -> None:
+    ledger = Ledger.open(tmp_path / "ledger.db")
+    ledger.set_limit("clinic", None, 5, 0)
+    with pytest.raises(BudgetError, match="ask for delta 0, or let the owner set a limit with a delta") as refused:
+        ledger.reserve("clinic", ROW, GaussianEvent(0.1), theorem="t", run="r")
+    assert not re.search("mu |Gaussian|pure", str(refused.value))
+
+
+def test_shares_that_add_up_to_more_than_is_spent_say_why(tmp_path: Path) -> None:
+    """One run fills a counter of deltas, the other that of loss: neither sum is the sum of both shares."""
+    ledger = Ledger.open(tmp_path / "ledger.db")
+    ledger.set_limit("clinic", None, 10, "1e-5")
+    why = "  (these add up to more than is spent: each is the largest of its run, over all counters and limits)"
+    for run in "ab":
+        ledger.reserve("clinic", ROW, GaussianEvent(1), theorem="t", run=run)
+    assert why not in [*ledger_lines(ledger)]
+    ledger.reserve("clinic", ROW, ApproximateEvent("0.001", "2e-7"), theorem="t", run="c")
+    assert [*ledger_lines(ledger)][-1] == why

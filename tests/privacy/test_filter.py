@@ -197,7 +197,7 @@ def test_pure_sums_take_pure_events_only_and_add_fractions() -> None:
     assert rule.more_like(nine, tenth) == 1
     assert rule.largest_epsilon(nine, 0) == 0.1
     assert rule.largest_epsilon(nine, 1e-6) == 0
-    with pytest.raises(UsageError, match="takes pure events only"):
+    with pytest.raises(UsageError, match="the limit has delta 0, and a release with a delta above 0"):
         rule.cost(GaussianEvent(0.1))
     assert filter_from_json(rule.to_json()) == rule
 
