@@ -37,7 +37,7 @@ from daskrado.learners.on_passes import erm, gradient
 from daskrado.learners.supervision import RandomisedLabels
 from daskrado.models.linear import LinearModel
 from daskrado.parties.study import load_study
-from daskrado.privacy import noise, perturbation
+from daskrado.privacy import continual, noise, perturbation
 from daskrado.privacy.accountant import compose
 from daskrado.privacy.mechanisms import l2_gamma as gamma_mechanism
 from daskrado.privacy.perturbation import PublicFacts
@@ -51,6 +51,7 @@ from daskrado.table.domain import Domain
 
 ROWS = 3
 BOTH, PURE = {"epsilon": 1.0, "delta": 1e-6}, {"epsilon": 1.0}
+PLENTY = {"epsilon": 6.0, "delta": 1e-6}  # so that one row and three give the same, least share to where numbers lie
 WARDS = ["cardiology", "maternity", "medicine", "oncology", "surgery"]
 Draw = tuple[str, float]  # a law, and the strength of the signal beside the noise
 
@@ -91,7 +92,7 @@ Keys = Callable[[int], dict[str, Any]]
 EXAMPLES: dict[str, tuple[str, Keys]] = {
     "moments": ("learn", partial(learned, "add_remove", BOTH, {"kind": "moments"})),
     "mean": ("learn", partial(learned, "replace_one", PURE, {"kind": "mean"})),
-    "gradient": ("learn", partial(learned, "replace_one", BOTH, {"kind": "gradient", "steps": 5})),
+    "gradient": ("learn", partial(learned, "replace_one", PLENTY, {"kind": "gradient", "steps": 5})),
     "output": (
         "learn",
         partial(learned, "replace_one", PURE, {"kind": "output_perturbation", "regularisation": 0.1}),
@@ -215,6 +216,7 @@ class Recorder:
         patch.setattr(noise, "_chooser", self._chooser(noise._chooser))
         for module, law in ((erm, "l2_gamma"), (erm, "normal_vector")):
             patch.setattr(module, law, self._sized(law, getattr(module, law)))
+        patch.setattr(continual, "keyed_gaussian", self._keyed(continual.keyed_gaussian))
         patch.setattr(gamma_mechanism, "integer_l2_gamma", self._added(gamma_mechanism.integer_l2_gamma))
         patch.setattr(erm, "_noisy", self._on_weights(erm._noisy))
         patch.setattr(protected_rados, "gaussian_noise", self._rows("row noise", protected_rados.gaussian_noise))
@@ -245,6 +247,13 @@ class Recorder:
         def drawn(dimension: int, scale: float) -> Any:
             self._keep(law, 1 / scale)
             return draw(dimension, scale)
+
+        return drawn
+
+    def _keyed(self, draw: Any) -> Any:
+        def drawn(key: bytes, name: str, scale: float, count: int) -> Any:
+            self._keep("keyed", 1 / scale)
+            return draw(key, name, scale, count)
 
         return drawn
 
