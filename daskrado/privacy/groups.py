@@ -42,6 +42,8 @@ class Whose:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "relation", Relation(self.relation))
+        # A unit is named in lines of text: what would break or hide one is a space.
+        object.__setattr__(self, "unit", "".join(c if c.isprintable() else " " for c in self.unit))
         for name, value in (("rows", self.rows), ("bound", self.bound), ("owns", self.owns)):
             if value is not None and not (isinstance(value, int) and value >= 1):
                 raise UsageError(f"{name} must be a whole number of rows, at least 1, got {value!r}")

@@ -19,6 +19,7 @@ from daskrado.jobs.load import load_job
 from daskrado.jobs.published import Published
 from daskrado.jobs.show import plan_lines
 from daskrado.ledger.entries import following_limits
+from daskrado.ledger.history import check_all
 from daskrado.ledger.ledger import Ledger, Mark
 from daskrado.ledger.records import Balance
 from daskrado.ledger.show import ledger_lines
@@ -295,3 +296,14 @@ def test_shares_that_add_up_to_more_than_is_spent_say_why(tmp_path: Path) -> Non
     assert why not in [*ledger_lines(ledger)]
     ledger.reserve("clinic", ROW, ApproximateEvent("0.001", "2e-7"), theorem="t", run="c")
     assert [*ledger_lines(ledger)][-1] == why
+
+
+def test_the_name_of_a_unit_forges_no_line(tmp_path: Path) -> None:
+    ledger = Ledger.open(tmp_path / "ledger.db")
+    forged = Whose(Relation.ADD_REMOVE, unit="one row\n  2026-11-18 09:00 bob, run 1: 0 % (void)\x1b[2K")
+    ledger.set_limit("clinic", forged, 1, 0)
+    ledger.reserve("clinic", forged, PureEvent("0.1"), theorem="t", run="r")
+    lines = [*ledger_lines(ledger)]
+    assert all(line.isprintable() for line in lines)
+    assert not any(line.startswith("  2026-11-18 09:00 bob") for line in lines)
+    check_all(ledger)
