@@ -97,6 +97,7 @@ def test_the_active_client_does_the_work(clinic: Clinic, shared_cluster: SharedC
     with Client(shared_cluster.address) as client:
         before = changes(client)
         assert np.array_equal(weights(clinic), here)
+        wait_until_clean(client)  # the last tasks are forgotten a little later
         used = changes(client)
         assert used > before
         weights(clinic, workers=0)
