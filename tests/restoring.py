@@ -32,8 +32,8 @@ def noted(real):
 for module, name in ((noise, '_add'), (noise, '_chooser'), (noise, 'random_words'), (gamma, '_uniform')):
     setattr(module, name, noted(getattr(module, name)))
 count = Ledger.count_draw
-def counted(self, grant, name, digest=''):
-    count(self, grant, name, digest)
+def counted(self, grant, name, digest='', **where):
+    count(self, grant, name, digest, **where)
     note('count', grant.entry, name, digest)
 Ledger.count_draw = counted
 os.chdir({ward!r})

@@ -60,7 +60,11 @@ class Nights:
         return [block for block in blocks if block not in read]
 
     def draw(
-        self, blocks: Sequence[str], size: int, count: Callable[[str], None], release: Callable[[int, str], Night]
+        self,
+        blocks: Sequence[str],
+        size: int,
+        count: Callable[[str, str], None],
+        release: Callable[[int, str], Night],
     ) -> None:
         """The next night: its blocks are on disk before its draw is counted, and that before it is made."""
         night, journal, own = self.last + 1, self._journal, tuple(blocks)
@@ -69,7 +73,7 @@ class Nights:
         journal.remember(nights={str(n): list(b) for n, b in {**self.blocks, night: own}.items()})
         try:
             journal.begin(name)
-            count(name)
+            count(name, _place(night))  # two copies of a journal may have other blocks for it
             drawn = release(night, name)
             journal.keep(name, {"released": drawn.released})
         except OSError as error:
@@ -79,6 +83,10 @@ class Nights:
         self.blocks[night], self.kept[night] = own, drawn
 
 
+def _place(night: int) -> str:
+    return f"night@{night:05d}-"
+
+
 def _name(night: int, blocks: Sequence[str]) -> str:
     digest = hashlib.sha256(json.dumps([*blocks]).encode()).hexdigest()
-    return f"night@{night:05d}-{digest[:16]}"
+    return f"{_place(night)}{digest[:16]}"

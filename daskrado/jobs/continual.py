@@ -258,8 +258,8 @@ class ContinualJob(LearnJob):
             key, nights.kept
         )  # ahead of the draw: a crash between counting and keeping loses it
 
-        def count(name: str) -> None:
-            run.account.count(grant, name)
+        def count(name: str, place: str) -> None:
+            run.account.count(grant, name, place=place)
 
         def release(night: int, name: str) -> Night:
             return mechanism.release(key, name, night, summary.vector, earlier)

@@ -39,8 +39,14 @@ def check_rows(relation: Relation | str | Whose | None, block: str) -> None:
 def close(rows: Rows, dataset: str, reading: Reading, charged: Sequence[Budget], who: str, run: str) -> None:
     """Close the blocks that are read for the first time; refuse one that changed since, or has another name.
 
-    A block whose debits are all void may hold something else now: nothing was released of it.
+    A block whose debits are all void may hold something else now: nothing was released of it. All blocks of a data
+    set are values of one column: a row has one value of each, so those of a second one would give it a second budget.
     """
+    if reading.blocks and (own := _column(rows, dataset)) not in (None, reading.column):
+        raise BudgetError(
+            f"data set {dataset!r} has budgets for the values of {own!r}; those of {reading.column!r} would give "
+            f"each row a second one; nothing was debited; use blocks: {{column: {own}}}"
+        )
     for block, fingerprint in reading.blocks.items():
         hidden = None if fingerprint is None else keyed(rows, fingerprint)
         if hidden is not None:
@@ -76,6 +82,12 @@ def known_elsewhere(rows: Rows, dataset: str, hidden: str, what: str) -> None:
                 f"{what} is already in the ledger {rows.address} as {name!r}; a second name, {dataset!r}, would give "
                 f"it a second budget; nothing was debited; use the name {name!r}"
             )
+
+
+def _column(rows: Rows, dataset: str) -> str | None:
+    """The column whose values are this data set's blocks: that of the first that was closed."""
+    first = next(chain.records(rows, "r.dataset = ? AND r.kind = ?", (dataset, str(Kind.CLOSE))), None)
+    return None if first is None else str(first.facts["column"])
 
 
 def _closed(rows: Rows, dataset: str, block: str) -> Record | None:

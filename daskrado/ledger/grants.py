@@ -163,9 +163,9 @@ class Grants:
             self.ledger.spend(grant)
             self._spent.add(grant.entry)
 
-    def count(self, grant: Grant, name: str, digest: str = "") -> None:
+    def count(self, grant: Grant, name: str, digest: str = "", *, place: str = "") -> None:
         """Count a draw in the ledger, before it is made: the first one spends the grant, and none is made twice."""
-        self.ledger.count_draw(grant, name, digest)
+        self.ledger.count_draw(grant, name, digest, place=place)
         self._spent.add(grant.entry)
 
     def end(self, grant: Grant, digest: str) -> None:

@@ -208,21 +208,22 @@ class Ledger(LedgerViews):
         with self.store.transaction() as rows:
             self._settle(rows, grant, State.VOID, State.RESERVED)
 
-    def count_draw(self, grant: Grant, name: str, digest: str = "") -> None:
+    def count_draw(self, grant: Grant, name: str, digest: str = "", *, place: str = "") -> None:
         """Count one draw of a grant, just before it is made; the first one spends the grant.
 
         A draw that was counted before is refused, whatever a journal says: it may have been made, and a second one
         under the same grant would not be paid for. So is a draw of a grant that was voided or published. A draw that
-        is a function of a kept key may be repeated if its ``digest`` is the one that was counted.
+        is a function of a kept key may be repeated if its ``digest`` is the one that was counted. Of all draws whose
+        names begin with ``place`` one is counted, whichever comes first.
         """
         with self.store.transaction() as rows:
             entry, counted = self._own(rows, grant), drawn(rows, grant.entry, name)
             if digest and counted.get(name) == digest:
                 return
-            if name in counted:
+            if name in counted or (place and any(one.startswith(place) for one in drawn(rows, grant.entry))):
                 raise LedgerError(
-                    f"run {grant.run}: draw {name} of entry {grant.entry} of the ledger {self.address} was made "
-                    "before; noise is never drawn twice for one grant, so the charge stays"
+                    f"run {grant.run}: draw {place or name} of entry {grant.entry} of the ledger {self.address} was "
+                    "made before; noise is never drawn twice for one grant, so the charge stays"
                 )
             if entry.state is State.RESERVED:
                 self._settle(rows, grant, State.SPENT, State.RESERVED)

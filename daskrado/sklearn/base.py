@@ -28,6 +28,7 @@ from daskrado.sklearn.rows import (
     named,
     read_domain,
     with_column,
+    without_rows,
 )
 from daskrado.sklearn.scoring import refuse_search
 from daskrado.table.domain import Domain
@@ -124,7 +125,8 @@ class LakeEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         if is_lake(X):
             raise UsageError(f"{type(self).__name__} needs domain= to read a lake: see 'daskrado init LAKE'")
         if self.private:
-            X = validate_data(self, X, dtype=None, ensure_all_finite=False, ensure_min_samples=0)
+            with without_rows():
+                X = validate_data(self, X, dtype=None, ensure_all_finite=False, ensure_min_samples=0)
             if y is None:
                 raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
             bounds, fact = self.bounds, getattr(self, self.label_fact)

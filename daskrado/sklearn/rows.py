@@ -6,8 +6,9 @@ be made from the rows themselves, as every other scikit-learn estimator does.
 
 from __future__ import annotations
 
+import contextlib
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,11 +62,21 @@ def named(rows: Any, names: list[str]) -> Any:
     return frame.set_axis(names, axis=1)
 
 
+@contextlib.contextmanager
+def without_rows() -> Iterator[None]:
+    """What scikit-learn says of private rows, without those that it quotes below its first line."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        raise type(error)(str(error).partition("\n")[0]) from None
+
+
 def with_column(rows: Any, name: str, values: Any, what: str) -> Any:
     """A frame with one more column: the label, or the ids of units."""
     if hasattr(rows, "npartitions"):
         raise UsageError(f"a Dask frame holds its {what} as a column: give {name!r} in the frame, not beside it")
-    values = column_or_1d(values, warn=True)
+    with without_rows():
+        values = column_or_1d(values, warn=True)
     table = as_table(rows)
     have = rows.columns if table is None else table.column_names
     length = len(rows) if table is None else table.num_rows

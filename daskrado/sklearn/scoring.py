@@ -10,7 +10,8 @@ from sklearn.utils.validation import check_is_fitted
 from daskrado.errors import UsageError
 from daskrado.jobs.spending import active
 
-_SEARCHES = "sklearn.model_selection"
+_ONE_FIT = ("sklearn.base", "sklearn.pipeline", "sklearn.compose", "sklearn.utils")
+"""What fits an estimator once and looks at no label: all else of scikit-learn may fit, score or calibrate on rows."""
 FIGURES = ("auc", "accuracy", "r2", "mean_absolute_error")
 
 
@@ -72,12 +73,28 @@ def refuse_search(dataset: str | None) -> None:
             f"daskrado.budget({dataset!r}, epsilon=...)' and give scoring=daskrado.private_scorer(...), take "
             "PrivateSearchCV, or search on public rows with private=False; worker processes of n_jobs see no block"
         )
-    scorers = [frame.f_locals.get("scorer", getattr(frame.f_locals.get("self"), "scoring", None)) for frame in inside]
-    if not any(isinstance(one, PrivateScorer) for one in scorers):
+    scorers = [one for frame in inside for one in _scorers(frame)]
+    if not scorers or not all(map(_is_private, scorers)):
         raise UsageError(
             "a search on private rows needs scoring=daskrado.private_scorer(...): other scorers are exact"
         )
 
 
 def _of_search(frame: Any) -> bool:
-    return str(frame.f_globals.get("__name__", "")).startswith(_SEARCHES)
+    name = f"{frame.f_globals.get('__name__', '')}."
+    return name.startswith("sklearn.") and not name.startswith(tuple(f"{one}." for one in _ONE_FIT))
+
+
+def _scorers(frame: Any) -> list[Any]:
+    """What a function of scikit-learn scores with, as far as it knows: of two searches, one in the other, both."""
+    known = frame.f_locals
+    if (own := next((name for name in ("scorer", "scoring") if name in known), None)) is not None:
+        return [known[own]]
+    return [known["self"].scoring] if hasattr(known.get("self"), "scoring") else []
+
+
+def _is_private(scorer: Any) -> bool:
+    several = getattr(scorer, "_scorers", scorer)  # of several figures
+    if isinstance(several, dict):
+        return bool(several) and all(map(_is_private, several.values()))
+    return isinstance(scorer, PrivateScorer)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import threading
+import traceback
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
+from published_text import numbers_in
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.feature_selection import RFECV
+from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score, cross_validate
 
 import daskrado
 from daskrado.errors import BudgetError, UsageError
@@ -72,7 +76,29 @@ def test_outside_a_budget_with_other_scorers_and_in_other_ways_a_search_is_refus
                 cross_val_score(private(), X, y, scoring=scoring, error_score="raise")
         with pytest.raises(UsageError, match="other scorers are exact"):
             cross_val_predict(private(), X, y)
+        inner = GridSearchCV(private(), {"epsilon": [0.1]}, cv=2, scoring=scorer, error_score="raise")
+        with pytest.raises(UsageError, match="other scorers are exact"):  # one search in another
+            cross_validate(inner, X, y, cv=2, scoring="accuracy", return_train_score=True, error_score="raise")
+        with pytest.raises(UsageError, match="other scorers are exact"):
+            CalibratedClassifierCV(private(), cv=2).fit(X[["age"]].to_numpy(), y)
+    with pytest.raises(UsageError, match="cross-validation on private rows"):
+        CalibratedClassifierCV(private(), cv=2).fit(X[["age"]].to_numpy(), y)
+    with pytest.raises(UsageError, match="cross-validation on private rows"):
+        RFECV(private(bounds=(0, 100), domain=None, classes=("no", "yes")), cv=2).fit(
+            frame[["age", "age"]].to_numpy(), y
+        )
     assert entries(own_ledger) == 0
+
+
+@pytest.mark.parametrize("where", ["X", "y"])
+def test_what_is_said_of_an_odd_cell_quotes_no_row(where: str) -> None:
+    rows, labels = [[0.123456, 0.5], [0.654321, 0.25]], [0.987654, 1.0]
+    (rows[1] if where == "X" else labels)[0] = 1j  # type: ignore[call-overload]
+    model = PrivateClassifier(bounds=(0, 1), classes=(0, 1), dataset="clinic", epsilon=1.0, delta=1e-6)
+    with pytest.raises(ValueError) as refused:
+        model.fit(rows, labels)
+    told = "".join(traceback.format_exception(refused.value))
+    assert not {0.123456, 0.654321, 0.987654} & {*numbers_in(told)}
 
 
 def test_a_block_refuses_what_it_cannot_pay_before_the_ledger_is_charged(own_ledger: Path) -> None:

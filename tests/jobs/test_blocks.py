@@ -227,6 +227,19 @@ def test_a_block_whose_runs_were_all_void_is_open_again(ledger: Ledger) -> None:
     check_all(ledger)
 
 
+@pytest.mark.parametrize("second", ["zone", "copy"])
+def test_a_second_column_gives_no_row_a_second_budget(ledger: Ledger, second: str) -> None:
+    """A row of one day lies in one zone too, and in a copy of its day under another name."""
+    frame = pd.DataFrame({"a": [0.5, -1.0] * 20, "b": 1, "y": [0, 1] * 20, "day": ["d1"] * 20 + ["d2"] * 20})
+    frame = frame.assign(zone=["north", "south"] * 20, copy=frame["day"].map({"d1": "d2", "d2": "d1"}))
+    run(frame, blocks={"column": "day", "values": ["d1"]})
+    values = {"zone": ["north"], "copy": ["d2"]}[second]
+    with pytest.raises(BudgetError, match=f"'visits' has budgets for the values of 'day'; those of '{second}' would"):
+        run(frame, blocks={"column": second, "values": values})
+    assert spent() == {"d1": Fraction(1, 2)}
+    run(frame, blocks={"column": "day", "values": ["d1"]})
+
+
 def test_a_block_is_known_again_under_another_name(lake: str, ledger: Ledger, tmp_path: Path) -> None:
     """A copy of the table, of which some days were charged, under a second name; also days that were not."""
     run(lake)

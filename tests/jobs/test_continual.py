@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import daskrado
+import daskrado.jobs.run
 from daskrado.engines.nights import Nights
 from daskrado.errors import BudgetError, DataError, LedgerError, UsageError
 from daskrado.jobs.continual import ContinualJob
@@ -29,7 +30,7 @@ from daskrado.lake.unit_counts import Counting, PlacedWeights
 from daskrado.lake.units import Units, units_of
 from daskrado.ledger.history import check_all
 from daskrado.ledger.journal import Journal
-from daskrado.ledger.ledger import EACH, Ledger
+from daskrado.ledger.ledger import EACH, Grant, Ledger
 from daskrado.ledger.moving import moved
 from daskrado.ledger.show import block_lines
 from daskrado.privacy import continual as noise_module
@@ -218,7 +219,7 @@ def test_a_night_that_was_cut_off_is_lost_and_its_days_are_never_read_again(
     class Cut(BaseException):
         pass
 
-    def cut(*_: Any) -> None:
+    def cut(*_: Any, **__: Any) -> None:
         raise Cut
 
     night(add(tmp_path, 1))
@@ -243,7 +244,7 @@ def test_a_night_that_was_cut_off_before_its_draw_is_made_by_the_next_run(
     class Cut(BaseException):
         pass
 
-    def cut(*_: Any) -> None:
+    def cut(*_: Any, **__: Any) -> None:
         raise Cut
 
     night(add(tmp_path, 1))
@@ -273,6 +274,26 @@ def test_an_older_journal_draws_nothing(tmp_path: Path, own_ledger: Path, put_ba
     else:  # a new horizon, which pays for itself
         assert night(add(tmp_path, 3)).facts["continual"]["night"] == 1
         assert len(Ledger.open(own_ledger).entries()) == 2
+
+
+def test_one_night_is_drawn_once_though_two_copies_of_a_journal_read_other_days_for_it(
+    tmp_path: Path, own_ledger: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other copy, on another machine, draws its second night while this one reads rows for its own."""
+    night(add(tmp_path, 1))
+    genuine = daskrado.jobs.run.collect
+
+    def overtaken(*given: Any, **named: Any) -> Any:
+        with Ledger.open(own_ledger) as ledger:
+            (entry,) = ledger.entries()
+            grant = Grant(entry.id, entry.dataset, Relation.ADD_REMOVE, entry.event, ledger.path, entry.run)
+            ledger.count_draw(grant, f"night@00002-{16 * '0'}")
+        return genuine(*given, **named)
+
+    monkeypatch.setattr(daskrado.jobs.run, "collect", overtaken)
+    with pytest.raises(LedgerError, match=r"draw night@00002- of entry 1 .* was made before"):
+        night(add(tmp_path, 2))
+    assert len(draws(own_ledger)) == 2
 
 
 def test_a_day_that_was_read_takes_no_more_rows_and_is_known_elsewhere(tmp_path: Path, own_ledger: Path) -> None:
