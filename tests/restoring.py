@@ -19,6 +19,7 @@ import json, os, pathlib, shutil
 import daskrado, daskrado.ledger.account as account, daskrado.jobs.load
 from daskrado.ledger.ledger import Ledger
 from daskrado.privacy import gamma, noise
+from daskrado.privacy.continual import ContinualGaussian
 from matplotlib.figure import Figure
 Figure.savefig = lambda self, to, **_: to.write('<svg></svg>')
 world, copies, log = pathlib.Path({world!r}), pathlib.Path({copies!r}), open({log!r}, 'a', buffering=1)
@@ -29,7 +30,10 @@ def noted(real):
         note('noise', real.__name__)
         return real(*a, **k)
     return call
-for module, name in ((noise, '_add'), (noise, '_chooser'), (noise, 'random_words'), (gamma, '_uniform')):
+for module, name in (
+    (noise, '_add'), (noise, '_chooser'), (noise, 'random_words'), (gamma, '_uniform'),
+    (ContinualGaussian, 'release'),  # from a key: the noise of earlier nights is made again, and is no draw
+):
     setattr(module, name, noted(getattr(module, name)))
 count = Ledger.count_draw
 def counted(self, grant, name, digest='', **where):

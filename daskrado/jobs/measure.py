@@ -236,12 +236,15 @@ class Measurement:
         events = [one.event for one in chosen]
         return (Charge.of(ROLE, events, self.private, chosen[0].name, chosen[0].theorem, assumed, room=room),)
 
+    @property
+    def _counted(self) -> str:
+        return f"units by label in {self.bins} score bins that hold about equally many"
+
     def plan(self) -> Iterator[Line]:
         """What is counted, and the noise on it."""
-        by = "".join(f", by {name}" for name in self.columns)
-        yield "counts", f"units by label in {self.bins} score bins that hold about equally many{by}"
+        yield "counts", self._counted + "".join(f", by {name}" for name in self.columns)
         if self.private is not None:
-            chosen = calibrated(self._parts[1], self._shape()[1], self.lattice)
+            chosen = calibrated(self._parts[-1], self._shape()[-1], self.lattice)
             yield "noise", f"standard deviation {chosen.noise_std()['cells']:.4g} rows on each count"
 
     def measure(self, run: Run, models: Sequence[LinearModel], gather: Gather) -> tuple[list[Any], Release]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from daskrado.jobs.base import Line, Run, calibrated
+from daskrado.jobs.base import Run
 from daskrado.jobs.measure import BITS, Gather
 from daskrado.jobs.measure_numbers import NumberMeasurement
 from daskrado.models.class_evaluation import ClassCounts
@@ -45,12 +45,9 @@ class ClassMeasurement(NumberMeasurement):
         shape = (self.domain.width, tuple(scores), BITS, self.axes, self.outside, False)
         return ClassCells(*shape, classes=len(self.classes))
 
-    def plan(self) -> Iterator[Line]:
-        by = "".join(f", by {name}" for name in self.columns)
-        yield "counts", f"units by own and predicted class{by}"
-        if self.private is not None:
-            chosen = calibrated(self._parts[0], self._shape()[0], self.lattice)
-            yield "noise", f"standard deviation {chosen.noise_std()['cells']:.4g} rows on each count"
+    @property
+    def _counted(self) -> str:
+        return "units by own and predicted class"
 
     def measure(self, run: Run, models: Sequence[LinearModel], gather: Gather) -> tuple[list[Any], Release]:
         """Count, add noise once; the confusion matrix of each model, and what was released."""

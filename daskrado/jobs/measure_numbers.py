@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from daskrado.errors import UsageError
-from daskrado.jobs.base import Line, Run, calibrated
+from daskrado.jobs.base import Run
 from daskrado.jobs.measure import BITS, Gather, Measurement
 from daskrado.jobs.section import Section
 from daskrado.models.class_evaluation import ClassCounts
@@ -152,12 +152,9 @@ class NumberMeasurement(Measurement):
         assert self.private is not None
         return (self.private,)
 
-    def plan(self) -> Iterator[Line]:
-        by = "".join(f", by {name}" for name in self.columns)
-        yield "counts", f"units by the size of their residual, and by {self.domain.label.column}{by}"
-        if self.private is not None:
-            chosen = calibrated(self._parts[0], self._shape()[0], self.lattice)
-            yield "noise", f"standard deviation {chosen.noise_std()['cells']:.4g} rows on each count"
+    @property
+    def _counted(self) -> str:
+        return f"units by the size of their residual, and by {self.domain.label.column}"
 
     def measure(self, run: Run, models: Sequence[LinearModel], gather: Gather) -> tuple[list[Any], Release]:
         """Count, add noise once; cells of each model, and what was released."""
