@@ -3,7 +3,7 @@
 Rows go through in tiles that stay in the processor's cache: a column is read from memory once, and nothing is written
 but sums. A row's sign is folded into its clip factor. Its cell says its bucket and whether sign and label agree: the
 sum over all cells of those that agree, less the others, is the mean operator. Two features share one 64-bit sum, as
-long as no cell has so many rows that the lower one could run over.
+long as no cell has so many rows that the lower one could run over; two such sums are added at once.
 """
 
 from __future__ import annotations
@@ -43,40 +43,32 @@ def _signed_factors(squares: Any, bound: float, inward: float, steps: float, sig
         squares[i] = (inward / max(norm, bound) if norm >= bound * inward else 1.0 / bound) * steps * signs[i]
 
 
-def _pack(low: Any, high: Any, factors: Any, packed: Any) -> None:
-    for i in range(packed.size):
-        packed[i] = np.int64(np.int32(low[i] * factors[i])) + (np.int64(np.int32(high[i] * factors[i])) << 32)
+def _pack(a: Any, b: Any, c: Any, d: Any, factors: Any, packed: Any) -> None:
+    for i in range(factors.size):
+        packed[i, 0] = np.int64(np.int32(a[i] * factors[i])) + (np.int64(np.int32(b[i] * factors[i])) << 32)
+        packed[i, 1] = np.int64(np.int32(c[i] * factors[i])) + (np.int64(np.int32(d[i] * factors[i])) << 32)
 
 
 def _add(packed: Any, cells: Any, sums: Any) -> None:
-    for i in range(packed.size):
-        sums[cells[i]] += packed[i]
+    for i in range(cells.size):
+        sums[cells[i], 0] += packed[i, 0]
+        sums[cells[i], 1] += packed[i, 1]
 
 
-def _add_two(packed: Any, others: Any, cells: Any, sums: Any, other_sums: Any) -> None:
-    for i in range(packed.size):
-        sums[cells[i]] += packed[i]
-        other_sums[cells[i]] += others[i]
+def _flush(fours: Any, sketch: Any, mean: Any) -> None:
+    for column in range(sketch.shape[0]):
+        sums, high = fours[column // 4, :, column % 4 // 2], column % 2
+        for cell in range(sums.size):
+            low = ((sums[cell] + _HALF) & _LOW) - _HALF
+            total = (sums[cell] - low) >> 32 if high else low
+            sketch[column, cell >> 1] += total
+            mean[column] += (2 * (cell & 1) - 1) * total
+    fours[:] = 0
 
 
-def _flush(pairs: Any, sketch: Any, mean: Any) -> None:
-    for pair in range(pairs.shape[0]):
-        for cell in range(pairs.shape[1]):
-            total = pairs[pair, cell]
-            low = ((total + _HALF) & _LOW) - _HALF
-            high = (total - low) >> 32
-            agree = 2 * (cell & 1) - 1
-            sketch[2 * pair, cell >> 1] += low
-            mean[2 * pair] += agree * low
-            if 2 * pair + 1 < sketch.shape[0]:
-                sketch[2 * pair + 1, cell >> 1] += high
-                mean[2 * pair + 1] += agree * high
-    pairs[:] = 0
-
-
-find_cells, crowded, signed_factors, pack, add, add_two, flush = (
+find_cells, crowded, signed_factors, pack, add, flush = (
     numba.jit(loop, nogil=True, error_model="numpy")  # no look at each divisor
-    for loop in (_cells, _crowded, _signed_factors, _pack, _add, _add_two, _flush)
+    for loop in (_cells, _crowded, _signed_factors, _pack, _add, _flush)
 )
 
 
@@ -85,16 +77,16 @@ def _sketch(
     seeds: Any, y: Any, first: int, most: int, sketch: Any,
 ) -> bool:  # fmt: skip
     columns, count = sketch.shape
-    pairs = np.zeros(((columns + 1) // 2, 2 * count), dtype=np.int64)
+    fours = np.zeros(((columns + 3) // 4, 2 * count, 2), dtype=np.int64)
     mean, seen = np.zeros(columns, dtype=np.int64), np.zeros(2 * count, dtype=np.int64)
-    scaled, every = np.zeros((columns + 1, TILE)), np.empty(TILE)
-    cells, packed, signs = np.empty(TILE, dtype=np.int64), np.empty((2, TILE), dtype=np.int64), np.empty(TILE)
+    scaled, every = np.zeros((4 * fours.shape[0], TILE)), np.empty(TILE)
+    cells, packed, signs = np.empty(TILE, dtype=np.int64), np.empty((TILE, 2), dtype=np.int64), np.empty(TILE)
     usable = True
     for start in range(0, seeds.size, TILE):
         size = min(TILE, seeds.size - start)
         find_cells(seeds[start : start + size], y[start : start + size], first, count, cells[:size], signs[:size])
         if crowded(cells[:size], seen) > most:
-            flush(pairs, sketch, mean)
+            flush(fours, sketch, mean)
             seen[:] = 0
             usable &= crowded(cells[:size], seen) <= most
         squares = every[:size]
@@ -113,14 +105,11 @@ def _sketch(
         if not usable:
             return False
         signed_factors(squares, bound, inward, steps, signs[:size])
-        for pair in range(pairs.shape[0]):
-            one = packed[pair % 2, :size]
-            pack(scaled[2 * pair, :size], scaled[2 * pair + 1, :size], squares, one)
-            if pair % 2:
-                add_two(packed[0, :size], one, cells[:size], pairs[pair - 1], pairs[pair])
-            elif pair + 1 == pairs.shape[0]:
-                add(one, cells[:size], pairs[pair])
-    flush(pairs, sketch, mean)
+        for four in range(fours.shape[0]):
+            a, b, c, d = scaled[4 * four], scaled[4 * four + 1], scaled[4 * four + 2], scaled[4 * four + 3]
+            pack(a, b, c, d, squares, packed)
+            add(packed, cells[:size], fours[four])
+    flush(fours, sketch, mean)
     sketch[:, 0] += mean
     return True
 
