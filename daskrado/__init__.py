@@ -107,9 +107,11 @@ _HOMES = {  # of what is not in daskrado.api
 
 def __getattr__(name: str) -> Any:
     """Import on first use: ``daskrado --help`` must not wait for Dask."""
-    if name in __all__:
-        from importlib import import_module
+    from importlib import import_module
 
+    if name in ("mlflow", "skops", "sklearn"):
+        return import_module(f"daskrado.{name}")
+    if name in __all__:
         return getattr(import_module(_HOMES.get(name, "daskrado.api")), name)
     raise AttributeError(f"module 'daskrado' has no attribute {name!r}")
 

@@ -178,7 +178,7 @@ class Result:
 
     ``value`` is what the kind is about (a model, sets of rados, answers); ``model`` and ``release`` are there where
     the kind has them; ``budget`` is the state of each budget that was charged; ``lines`` is the summary that the
-    command line prints.
+    command line prints, ``folder`` where all of it was written, if it was.
     """
 
     kind: str
@@ -193,6 +193,7 @@ class Result:
     notes: tuple[str, ...] = ()
     seconds: dict[str, float] = field(default_factory=dict)
     lines: tuple[str, ...] = ()
+    folder: Path | None = None
 
     def __repr__(self) -> str:
         return f"<daskrado {self.kind} run {self.run[:12]} of {self.dataset!r}: {self.statement.sentence()}>"

@@ -56,7 +56,7 @@ def publish(run: Run, outcome: Outcome, *, write: bool) -> Result:
     if write:
         spent = ", ".join(f"{stage} {value:g} s" for stage, value in result.seconds.items())
         lines.append("; ".join(filter(None, [spent, f"written to {job.output}: {', '.join(names)}"])))
-    return replace(result, notes=notes, lines=tuple(lines))
+    return replace(result, notes=notes, lines=tuple(lines), folder=Path(job.output) if write else None)
 
 
 def _write(run: Run, outcome: Outcome, result: Result) -> list[str]:
