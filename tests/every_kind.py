@@ -99,7 +99,7 @@ ENGINES: dict[str, dict[str, Any]] = {
     },
 }
 
-# What a contract over all kinds needs beside them: noise on rows, and a description.
+# What a contract over all kinds needs beside them: noise on rows, a description, and a secret number of fits.
 OTHERS: dict[str, dict[str, Any]] = {
     "rows": {
         "kind": "rados",
@@ -121,6 +121,16 @@ OTHERS: dict[str, dict[str, Any]] = {
         ],
     },
     "describe": {"protect": PATIENT, "budget": BOTH},
+    "random stopping": {
+        "kind": "learn",
+        "protect": PATIENT,
+        "budget": {"epsilon": 12.0},
+        "learner": {
+            "kind": "random_stopping",
+            "runs": 3,
+            "grid": [{"kind": "output_perturbation", "regularisation": ridge} for ridge in (0.05, 0.5)],
+        },
+    },
 }
 
 

@@ -77,8 +77,10 @@ def check(job: LearnJob) -> None:
         return
     if job.domain.label.target != "sides":
         raise ValueError("class_weight is for labels of two sides: drop it")
-    if job.learner.name == "tuning":
-        raise ValueError("class_weight: tuning chooses by the number of mistakes, each counting 1; drop one of them")
+    if job.learner.name in ("tuning", "random_stopping"):
+        raise ValueError(
+            f"class_weight: {job.learner.name} chooses by the number of mistakes, each counting 1; drop one of them"
+        )
     if job.protect is None:
         return
     if job.protect.relation not in (Relation.ADD_REMOVE, Relation.REPLACE_ONE):

@@ -32,16 +32,17 @@ FAN_IN = 8
 
 @dataclass(frozen=True)
 class Share:
-    """Part ``index`` of ``count``: rows are dealt out by their seeds, never by their content."""
+    """Part ``index`` of ``count``, or the ``rest``: rows are dealt out by their seeds, never by their content."""
 
     index: int
     count: int
+    rest: bool = False
 
     def of(self, rows: Rows) -> Rows:
         """The rows of this part."""
         assert rows.seeds is not None
         mine = rows.seeds % np.uint64(self.count) == np.uint64(self.index)
-        return rows.where(mine)
+        return rows.where(mine != self.rest)
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ def partition_partial(job: Job, partition: Any, keys: Keys, content: Any, first:
     if job.compiled:
         compile_loops()
     use, groups = job.statistic.label_use, job.statistic.grouped_by
-    held = "" if job.part is None else f"{job.part.partition} {job.part.name}"
+    held = "" if job.part is None else f"{job.part.partition} {job.part.names}"
     # Rows in another form are other rows.
     form = f"{partition.identity} {use} {groups and groups.column} {held} {job.form}"
     kept = store.get(form)

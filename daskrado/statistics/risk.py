@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from daskrado.losses.margin import Loss
 from daskrado.statistics.base import Additive, IntVector, Rows, Summary
 from daskrado.table.label import Target
+from daskrado.table.label_sides import LABEL_BITS
 from daskrado.table.lattice import Lattice
 from daskrado.table.products import dots, outer, sums
 
@@ -162,20 +163,37 @@ class Risk:
 class Mistakes(Additive):
     """For each column of ``models``, the number of rows that it labels wrongly; a margin of 0 counts as positive.
 
-    A row without a usable label is nobody's mistake.
+    Of numbers, with the ``step`` of the lattice, how far predictions within the bounds are off, in whole steps of the
+    label's grid, of which there are ``unit`` between its bounds. A row without a usable label is nobody's mistake.
 
     Sensitivity
-        One row moves each count by at most 1.
+        One row, however it changes, moves each count by at most ``unit``.
     """
 
     models: Vector
+    step: float | None = None
 
     name: ClassVar[str] = "mistakes"
     compact: ClassVar[bool] = True
     secret: ClassVar[bool] = True
 
+    @classmethod
+    def of(cls, passes: Any, models: Vector) -> Mistakes:
+        """For the label of the rows that are passed over."""
+        number = passes.domain.label.target == "number"
+        return cls(passes.domain.width, models, passes.lattice.step if number else None)
+
     def __repr__(self) -> str:
         return f"<Mistakes of {self.models.shape[1]} models>"
+
+    @property
+    def targets(self) -> tuple[Target, ...]:  # type: ignore[override]
+        return ("sides",) if self.step is None else ("number",)
+
+    @property
+    def unit(self) -> int:
+        """The most that a row counts for."""
+        return 1 if self.step is None else 2 << LABEL_BITS
 
     @property
     def size(self) -> int:
@@ -189,6 +207,12 @@ class Mistakes(Additive):
     def partial(self, rows: Rows) -> IntVector:
         """Wrong labels of one block."""
         known = rows.where(rows.y != 0)
-        positive = known.y > 0
-        wrong = [np.count_nonzero((dots(known.features, model) >= 0) != positive) for model in self.models.T]
+        wrong = [int(self._off(dots(known.features, model), known.y).sum()) for model in self.models.T]
         return np.array([*wrong, len(rows.y)], dtype=np.int64)
+
+    def _off(self, scores: Vector, y: NDArray[Any]) -> NDArray[Any]:
+        if self.step is None:
+            return np.asarray((scores >= 0) != (y > 0))
+        end = 1 << LABEL_BITS
+        told = np.clip(np.nan_to_num(np.ldexp(scores * self.step, LABEL_BITS)), -end, end).astype(np.int64)
+        return np.asarray(np.abs(told - y))

@@ -93,7 +93,7 @@ def nothing_left(ledger: Path, tmp_path: Path) -> None:
     assert not [path.name for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
-@pytest.mark.parametrize("kind", [*KINDS, *ENGINES])
+@pytest.mark.parametrize("kind", [*KINDS, *ENGINES, "random stopping"])
 def test_killed_after_the_draw_the_same_bytes_are_published(
     kind: str, job: Callable[[str], Path], ward: tuple[Path, Path], killed: Killed, own_ledger: Path, tmp_path: Path
 ) -> None:
@@ -108,7 +108,7 @@ def test_killed_after_the_draw_the_same_bytes_are_published(
     nothing_left(own_ledger, tmp_path)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "random stopping"])
 def test_killed_before_the_draw_the_run_goes_on_under_its_own_grants(
     kind: str, job: Callable[[str], Path], ward: tuple[Path, Path], killed: Killed, own_ledger: Path, tmp_path: Path
 ) -> None:
@@ -136,7 +136,7 @@ def test_killed_between_spending_and_keeping_no_noise_is_drawn_again(
     assert any("its release was lost" in line for line in ledger_lines(Ledger.open(own_ledger)))
 
 
-@pytest.mark.parametrize("kind", ["gradient", "counted gradient", "objective", "tuning", "rados"])
+@pytest.mark.parametrize("kind", ["gradient", "counted gradient", "objective", "tuning", "random stopping", "rados"])
 def test_a_run_of_several_draws_goes_on_after_the_last_that_it_kept(
     kind: str, job: Callable[[str], Path], ward: tuple[Path, Path], killed: Killed, own_ledger: Path, tmp_path: Path
 ) -> None:

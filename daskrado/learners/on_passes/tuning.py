@@ -24,6 +24,7 @@ from daskrado.privacy.perturbation import PublicFacts
 from daskrado.privacy.relations import Relation
 from daskrado.registry import make, options
 from daskrado.statistics.risk import Mistakes
+from daskrado.table.label import Label
 
 
 def _tunable(content: Any) -> IterativeLearner:
@@ -40,7 +41,7 @@ else:
 
 
 @dataclass(frozen=True)
-class _FromGrid(IterativeLearner):
+class FromGrid(IterativeLearner):
     """One of several learners."""
 
     grid: Grid
@@ -49,30 +50,59 @@ class _FromGrid(IterativeLearner):
         if len(self.grid) < 2:
             raise UsageError(f"tuning needs a grid of at least 2 learners, got {len(self.grid)}")
 
+    def for_label(self, label: Label) -> IterativeLearner:
+        """The same grid for a label of two sides, or for numbers."""
+        if label.target == "classes":
+            return super().for_label(label)
+        return replace(self, grid=tuple(learner.for_label(label) for learner in self.grid))
+
     def part(self, facts: PublicFacts) -> PublicFacts:
         """What each fit may know."""
         return facts
 
+    def own(self, learner: IterativeLearner, facts: PublicFacts) -> PublicFacts:
+        """What the fit of one learner may know, and cost."""
+        del learner
+        return self.part(facts)
+
     def settled(self, facts: PublicFacts) -> IterativeLearner:
-        part = self.part(facts)
-        return replace(self, grid=tuple(learner.settled(part) for learner in self.grid))
+        return replace(self, grid=tuple(learner.settled(self.own(learner, facts)) for learner in self.grid))
 
     def forecast(self, facts: PublicFacts) -> Iterator[tuple[str, str]]:
         yield "tunes", f"{len(self.grid)} learners on {self._rows(facts)}"
         for learner in self.grid:
-            texts = (text for _, text in learner.forecast(self.part(facts)))
+            texts = (text for _, text in learner.forecast(self.own(learner, facts)))
             yield "candidate", f"{learner.name}: {'; '.join(texts)}"
 
     def excess(self, facts: PublicFacts) -> float:
-        return min(learner.excess(self.part(facts)) for learner in self.grid)
+        return min(learner.excess(self.own(learner, facts)) for learner in self.grid)
 
-    def _dearest(self, facts: PublicFacts, how: str) -> Guarantee:
-        found = [learner.guarantee(self.part(facts)) for learner in self.grid]
-        delta = max(one.delta for one in found)
+    def dearest(self, facts: PublicFacts, how: str, delta: float | None = None) -> Guarantee:
+        """All of the budget, or without its delta where no learner has one."""
+        found = [learner.guarantee(self.own(learner, facts)) for learner in self.grid]
+        delta = max(one.delta for one in found) if delta is None else delta
         event: Event = ApproximateEvent(facts.epsilon, delta) if delta else PureEvent(facts.epsilon)
         assumptions = tuple(dict.fromkeys(text for one in found for text in one.assumptions))
         theorems = "; ".join(dict.fromkeys(one.theorem for one in found))
-        return Guarantee(event, delta, "tuning", how + theorems, assumptions)
+        return Guarantee(event, delta, self.name, how + theorems, assumptions)
+
+    def placed(self, facts: PublicFacts, found: Guarantee) -> Guarantee:
+        """The guarantee, and what it takes for granted where rows are dealt out by place."""
+        if facts.rows_per_unit > 1 and not facts.by_unit:
+            raise UsageError(
+                f"{self.name} deals rows out one by one: a unit of {facts.rows_per_unit} rows would be in several "
+                "parts; name its column (protect.unit: {column: ...}), or tune on public data"
+            )
+        if facts.relation is Relation.ADD_REMOVE or facts.by_unit:
+            return found
+        return replace(found, assumptions=(*found.assumptions, KEPT_PLACE))
+
+    def exact_rows(self, passes: Passes, share: Share, own: PublicFacts) -> PublicFacts:
+        """The share's exact number of rows, or what its units count for, where that is public; else an estimate."""
+        if not own.relation.rows_public:
+            return own
+        counted = passes.sum(Mistakes.of(passes, np.zeros((passes.domain.width, 1))), share=share)
+        return replace(own, rows=max(1, int(counted.vector[-1])))
 
     @abstractmethod
     def _rows(self, facts: PublicFacts) -> str:
@@ -80,7 +110,7 @@ class _FromGrid(IterativeLearner):
 
 
 @dataclass(frozen=True)
-class Tuning(_FromGrid):
+class Tuning(FromGrid):
     """The grid's learners, each with the whole budget on one of m + 1 parts; the last part chooses.
 
     Rows are dealt out by public random numbers, never by their content: keyed by the unit's id where units are
@@ -91,7 +121,8 @@ class Tuning(_FromGrid):
     Sensitivity
         One protected unit is in one part, with all its rows or with its only one, so the parts' guarantees hold
         together at the price of one (parallel composition). On the last part a row moves each count of mistakes by
-        at most 1, a bounded unit by at most what it counts for, and the choice costs epsilon. Published are the
+        at most 1 (of a number, how far it is off by the width of its bounds), a bounded unit by at most what it
+        counts for, and the choice costs epsilon. Published are the
         chosen model and its place in the grid, which follow from both; the other models and all counts are not.
 
     Reference
@@ -106,11 +137,6 @@ class Tuning(_FromGrid):
         return replace(facts, rows=max(1, facts.rows // (len(self.grid) + 1)))
 
     def guarantee(self, facts: PublicFacts) -> Guarantee:
-        if facts.rows_per_unit > 1 and not facts.by_unit:
-            raise UsageError(
-                f"tuning deals rows out one by one: a unit of {facts.rows_per_unit} rows would be in several parts; "
-                "name its column (protect.unit: {column: ...}), or tune on public data"
-            )
         part = self.part(facts)
         if noise_to_signal(part) > 1:
             enough = math.ceil(noise_to_signal(replace(facts, rows=1)))  # rows, of which each part needs so many
@@ -121,10 +147,7 @@ class Tuning(_FromGrid):
                 + (f"at most {most} would do" if most > 1 else "the lake is too small to tune on")
             )
         how = "exponential mechanism over disjoint parts (Chaudhuri et al. 2011, algorithm 4); "
-        found = self._dearest(facts, how)
-        if facts.relation is Relation.ADD_REMOVE or facts.by_unit:
-            return found
-        return replace(found, assumptions=(*found.assumptions, KEPT_PLACE))
+        return self.placed(facts, self.dearest(facts, how))
 
     def _rows(self, facts: PublicFacts) -> str:
         return f"about {self.part(facts).rows:,} rows each, as many to choose"
@@ -136,29 +159,23 @@ class Tuning(_FromGrid):
         begin_step(session.progress, "candidate")
         for index, learner in enumerate(self.grid):
             share = Share(index, parts)
-            own = self._facts(session.passes, share, facts)
+            own = self.exact_rows(session.passes, share, self.part(facts))
             models.append(learner.learn(replace(session, share=share, progress=None), own))
             if session.progress is not None:
                 session.progress(index + 1, parts)
         columns = np.column_stack([model.weights for model in models])
-        mistakes = Mistakes(session.passes.domain.width, columns)
+        mistakes = Mistakes.of(session.passes, columns)
+        far = float(facts.rows_per_unit * mistakes.unit)
         drawn = session.draw(
             lambda: session.passes.sum(mistakes, share=Share(parts - 1, parts)).vector[:-1].astype(np.float64),
-            lambda wrong: np.array([exponential_choice(-wrong, facts.epsilon, float(facts.rows_per_unit))]),
+            lambda wrong: np.array([exponential_choice(-wrong, facts.epsilon, far)]),
         )
         chosen = int(drawn[0])
         return models[chosen].chosen_as(self.grid[chosen].name, place_in_grid=chosen, grid=len(self.grid))
 
-    def _facts(self, passes: Passes, share: Share, facts: PublicFacts) -> PublicFacts:
-        """The part's exact number of rows, or what its units count for, where that is public; else an estimate."""
-        if not facts.relation.rows_public:
-            return self.part(facts)
-        counted = passes.sum(Mistakes(passes.domain.width, np.zeros((passes.domain.width, 1))), share=share)
-        return replace(facts, rows=max(1, int(counted.vector[-1])))
-
 
 @dataclass(frozen=True)
-class PublicTuning(_FromGrid):
+class PublicTuning(FromGrid):
     """The learner of a grid that does best on public rows, then fitted on the private ones with the whole budget.
 
     Every learner is fitted with its noise on one half of the public rows and counted on the other half. Fewer rows
@@ -175,7 +192,7 @@ class PublicTuning(_FromGrid):
 
     def guarantee(self, facts: PublicFacts) -> Guarantee:
         """Whichever is chosen has at most this."""
-        return self._dearest(facts, "tuning on public data; ")
+        return self.dearest(facts, "tuning on public data; ")
 
     def _rows(self, facts: PublicFacts) -> str:
         del facts
@@ -196,5 +213,5 @@ class PublicTuning(_FromGrid):
         trial, rows = Session(public, lambda: None, Share(0, 2)), max(1, public.lake.rows // 2)
         epsilon = min(float(MAX_EPSILON), facts.epsilon * facts.rows / rows)
         weights = learner.learn(trial, replace(facts, rows=rows, epsilon=epsilon)).weights
-        counted = public.sum(Mistakes(public.domain.width, weights[:, None]), share=Share(1, 2))
+        counted = public.sum(Mistakes.of(public, weights[:, None]), share=Share(1, 2))
         return int(counted.vector[0])
