@@ -152,6 +152,7 @@ def evaluate(
     against: Sequence[Any] = (),
     dataset: str | None = None,
     protect: Mapping[str, Any] | None = None,
+    holdout: float | Mapping[str, int] | None = None,
     private: bool = True,
     bins: int | None = None,
     threshold: str | Mapping[str, Any] | None = None,
@@ -162,7 +163,8 @@ def evaluate(
 
     ``model`` is a model, a result, a model file or the folder of a run; ``against`` are others to compare it with.
     ``by`` names columns of the domain, or ``{"column": ..., "values": [...]}``. Data set, delta and ``protect`` are
-    those of the model's run where they are left out; rows that it held out, if any, are those that are read.
+    those of the model's run where they are left out; rows that it held out, if any, are those that are read
+    (``holdout``: a share, or ``{"fold": 0, "of": 5}``).
     ``private=False`` gives exact figures that protect nobody. ``threshold`` is chosen from the counts: "f1",
     "youden", ``{"cost": 5}`` or ``{"rate": 0.1}``; what is written holds the model with fitted probabilities.
     ``result.value`` has ``error``, ``auc``, ``base_rate``, ``cells`` and ``groups``.
@@ -182,7 +184,7 @@ def evaluate(
         "by": list(by),
         "bins": bins,
         "threshold": threshold,
-        "holdout": known.get("holdout") if same else None,
+        "holdout": known.get("holdout") if same and holdout is None else holdout,
         "output": "." if output is None else _path("output", output),
         "private": private,
     }

@@ -44,7 +44,7 @@ class EvaluateJob(EvaluationKeys, PrivateJob):
     title: ClassVar[str] = "{job.dataset}: how good a model is"
 
     model: Any = Field(repr=False)
-    holdout: float | None = Field(default=None, ge=0.01, le=0.9, description="the share that training held out")
+    holdout: held.Holdout | None = Field(default=None, description="what training held out: a share, or {fold, of}")
     against: tuple[Any, ...] = Field(default=(), max_length=10, repr=False)
 
     @model_validator(mode="before")

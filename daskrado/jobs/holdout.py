@@ -3,30 +3,47 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, PlainSerializer, ValidationError, WrapValidator
 
 from daskrado.jobs.base import Charge, Outcome, Run
 from daskrado.jobs.measure import ROLE, EvaluationKeys, Measurement, measurement
 from daskrado.jobs.outcome import covers
-from daskrado.lake.holdout import HELD_OUT, TRAINING, Part
+from daskrado.lake.holdout import HELD_OUT, TRAINING, Fold, Part
 from daskrado.ledger.parts import part_name
 from daskrado.models.linear import LinearModel
 from daskrado.privacy.protect import Budget, Private
 from daskrado.privacy.relations import Relation
 from daskrado.privacy.statement import PrivacyStatement
-from daskrado.table.yaml_file import write_text
+from daskrado.table.yaml_file import NestedMistakes, write_text
 
 if TYPE_CHECKING:
     from daskrado.jobs.evaluate import EvaluateJob
     from daskrado.jobs.learn import LearnJob
 
 ON_TRAINING_ROWS = "on training rows"
+
+
+def _share_or_fold(value: Any, share: Callable[[Any], float]) -> float | Fold:
+    """A share of the ids, or a fold: ``{fold: 0, of: 5}``."""
+    if not isinstance(value, Mapping | Fold):
+        return share(value)
+    try:
+        return Fold.model_validate(value)
+    except ValidationError as error:
+        raise NestedMistakes.of(error, value) from error
+
+
+if TYPE_CHECKING:
+    Holdout = float | Fold
+else:
+    _PLAIN = PlainSerializer(lambda held: held.model_dump() if isinstance(held, Fold) else held)
+    Holdout = Annotated[float, Field(ge=0.01, le=0.9), WrapValidator(_share_or_fold), _PLAIN]
 
 
 class Evaluating(EvaluationKeys):
@@ -68,6 +85,18 @@ def column_of(job: LearnJob | EvaluateJob) -> str | None:
     return unit or job.domain.id
 
 
+def share_of(job: LearnJob | EvaluateJob) -> float:
+    """The part of the ids that is held out, about."""
+    return 1 / job.holdout.of if isinstance(job.holdout, Fold) else job.holdout or 0.0
+
+
+def in_words(job: LearnJob) -> str:
+    """What is held out."""
+    if isinstance(job.holdout, Fold):
+        return f"fold {job.holdout.fold} of {job.holdout.of}"
+    return f"{100 * share_of(job):g} %"
+
+
 def part_of(job: LearnJob | EvaluateJob, name: str) -> Part | None:
     """One side of the hold-out; None where all rows are read."""
     if job.holdout is None:
@@ -98,6 +127,13 @@ def of_parts(job: LearnJob | EvaluateJob, charges: tuple[Charge, ...]) -> tuple[
     """Charges of training and evaluation that read disjoint parts; as they are where nothing is held out.
 
     Under ``replace_one`` that takes for granted that a replaced row, or unit, keeps its id.
+
+    Proof, for k folds
+        The fold j(u) of a unit u is a fixed function of its id, so two lakes that differ in the rows of u alone have
+        the same rows in all folds but j(u). Training on all folds but j(u), and evaluating a model on any fold but
+        j(u), read none of the rows that differ: given the answers so far, their laws are the same for both lakes. So
+        of k fits and k evaluations u pays for the k - 1 fits and the one evaluation that read its fold, by the same
+        filter that would count all of them; whoever chooses the next one may look at the answers so far.
     """
     if job.holdout is None:
         return charges
@@ -109,7 +145,7 @@ def of_parts(job: LearnJob | EvaluateJob, charges: tuple[Charge, ...]) -> tuple[
         part = part_of(job, HELD_OUT if charge.role == ROLE else TRAINING)
         assert part is not None
         said = charge.statement.assuming(*assumed)
-        return replace(charge, part=part_name(part.partition, part.name), statement=said)
+        return replace(charge, part=part_name(part.partition, *part.names), statement=said)
 
     return tuple(map(placed, charges))
 
@@ -155,7 +191,7 @@ def measured(job: LearnJob, run: Run, model: LinearModel, outcome: Outcome) -> O
     gather = partial(run.collect, part=part_of(job, HELD_OUT), domain=model.domain)
     (found,), released = plan.measure(run, [model], gather)
     where = ON_TRAINING_ROWS if job.holdout is None else ""
-    rows = "the training rows" if job.holdout is None else f"{100 * job.holdout:g} % of the ids, held out"
+    rows = "the training rows" if job.holdout is None else f"{in_words(job)} of the ids, held out"
     result = plan.measured(["model"], [found], where, f"counts of {rows}", model)
     model = replace(model, decision=result.decision)
     facts = {**outcome.facts, **result.facts(), "evaluation_noise_std": released.noise_std}

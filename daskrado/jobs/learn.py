@@ -66,7 +66,7 @@ class LearnJob(PrivateJob):
         le=10**15,
         description="public number of rows; under add_remove a guess, or a private count",
     )
-    holdout: float | None = Field(default=None, ge=0.01, le=0.9, description="share of the ids to evaluate on")
+    holdout: held.Holdout | None = Field(default=None, description="share of the ids to evaluate on, or {fold, of}")
     evaluate: held.Evaluating | None = None
     class_weight: weighting.ClassWeight | None = None
     mechanism: str | None = None
@@ -190,7 +190,7 @@ class LearnJob(PrivateJob):
         if row_count.counted(self):
             return self.facts_of(row_count.STAND_IN, self.split.training)
         rows = self.guessed_rows or open_lake(self.source, self.domain, strict=not self.protects).rows
-        rows = max(1, round(rows * (1 - (self.holdout or 0.0))))
+        rows = max(1, round(rows * (1 - held.share_of(self))))
         if not self.private:
             return PublicFacts(rows, self.domain.width, self.domain.norm_bound, Relation.REPLACE_ONE, 1.0)
         return self.facts_of(rows, weighting.learning(self))
@@ -223,8 +223,8 @@ class LearnJob(PrivateJob):
 
     @property
     def evaluation(self) -> held.Evaluating | None:
-        """How the model is evaluated: as given, else on the rows that are held out."""
-        return held.Evaluating() if self.evaluate is None and self.holdout is not None else self.evaluate
+        """How the model is evaluated: as given, else on the share that is held out."""
+        return held.Evaluating() if self.evaluate is None and isinstance(self.holdout, float) else self.evaluate
 
     def charges(self) -> tuple[Charge, ...]:
         if not self.private:
@@ -252,11 +252,7 @@ class LearnJob(PrivateJob):
         yield from self.forecast()
         if (measured := held.planned(self)) is not None:
             yield from measured.plan()
-            on = (
-                "the training rows, which flatter it"
-                if self.holdout is None
-                else f"{100 * self.holdout:g} % held out"
-            )
+            on = "the training rows, which flatter it" if self.holdout is None else f"{held.in_words(self)} held out"
             yield "evaluates", f"on {on}"
         chosen = self.calibrated()
         for block, _, std, rows in () if chosen is None else self.noise_rows(chosen.noise_std()):
@@ -314,9 +310,8 @@ class LearnJob(PrivateJob):
             summed = bounded(statistic, None if self.protect is None else self.protect.bound, self.lattice)
             self.lattice.guard(rows, summed.largest_per_row(self.lattice))
         elif self.private and cast(IterativeLearner, self.learner).seeded and not (self.by_record or self._by_unit):
-            check_places(
-                lake, "tuning deals rows out", "protect under add_remove with an id column, or tune on a public_lake"
-            )
+            dealt = f"{self.learner.name} deals rows out"
+            check_places(lake, dealt, "protect under add_remove with an id column, or tune on a public_lake")
         return lake
 
     @property

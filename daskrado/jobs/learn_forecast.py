@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from daskrado.errors import UsageError
+from daskrado.jobs import holdout as held
 from daskrado.jobs import row_count
 from daskrado.jobs.base import Line
 from daskrado.lake.scan import open_lake
@@ -39,7 +40,7 @@ def _excess_lines(job: LearnJob) -> Iterator[Line]:
         sizes: tuple[int, ...] = SECRET_SIZES
         if not job.counts_rows:
             known = job.rows or open_lake(job.source, job.domain, strict=False).rows
-            sizes = (max(1, round(known * (1 - (job.holdout or 0)))),)
+            sizes = (max(1, round(known * (1 - held.share_of(job)))),)
         said = ", ".join(_said(job, rows) for rows in sizes)
         yield "forecast", f"more squared loss per row {rule}: about {said} {whom}"
 

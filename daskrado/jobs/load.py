@@ -17,9 +17,10 @@ from daskrado.jobs.outcome import Result
 from daskrado.lake.collect import Progress
 from daskrado.lake.publish import check_free
 from daskrado.ledger.account import Account, digest_of
+from daskrado.ledger.charging import opened_ledger
 from daskrado.ledger.config import default_ledger
 from daskrado.ledger.ledger import Ledger
-from daskrado.ledger.opening import resumed_account
+from daskrado.ledger.opening import begun, resumed_account
 from daskrado.registry import kinds, loaded
 from daskrado.table.nearest import did_you_mean
 from daskrado.table.yaml_file import parse, read_yaml, shown
@@ -176,6 +177,13 @@ def resume(
         job = parse(job_class(content["kind"]), content["pipeline"], where).with_changes(cluster=cluster)
         _check_output(job.output, account, job.prefix)
         return perform(job, overwrite=account.overwrite, ledger=ledger.path, progress=progress, account=account)
+
+
+def run_once(job: Job) -> Result:
+    """Run a job, or finish its run that was cut off: however often it is begun, it is charged once and drawn once."""
+    with opened_ledger(None, job.ledger) as ledger:
+        run, where = begun(job, ledger), ledger.address
+    return perform(job) if run is None else resume(run, cluster=job.cluster, ledger_path=where)
 
 
 def _check_output(output: str, account: Account, prefix: str) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from daskrado.errors import BudgetError, UsageError
 from daskrado.jobs.outcome import Charge
+from daskrado.ledger import parts
+from daskrado.ledger.records import Balance
 from daskrado.ledger.words import percent
 from daskrado.privacy.costs import Cost
 from daskrado.privacy.filter import Filter, filter_for
@@ -21,6 +22,7 @@ class Spending:
     """What one block may spend on a data set: a filter of its own, so the next run may depend on the last answers.
 
     A run that fails before it draws stays counted here. All runs inside protect the same: the first one says whom.
+    Runs on all folds but one, and on that one, are charged to the units that they read (``jobs.holdout.of_parts``).
 
     Sensitivity
         None of its own: it refuses charges, which are computed and kept by the ledger as without it.
@@ -33,8 +35,7 @@ class Spending:
         self.dataset = dataset
         self.runs = 0
         self._rule = rule
-        self._total = Cost()
-        self._whom: tuple[Any, ...] | None = None
+        self._balance: Balance | None = None
 
     def __repr__(self) -> str:
         return f"<Spending of {self.dataset}: {self.runs} runs, {percent(self.share)} of the block's budget>"
@@ -42,27 +43,27 @@ class Spending:
     @property
     def share(self) -> float:
         """The part of the block's budget that is spent."""
-        return float(self._rule.share(self._total)) if self.runs else 0.0
+        return float(self._rule.share(self._balance.total)) if self._balance is not None else 0.0
 
     def pay(self, charges: Sequence[Charge]) -> None:
         """Count a run, or refuse it before anything is charged."""
-        said = charges[0].statement
-        whom = (said.relation, said.column, said.unit, said.rows_per_unit)
-        if self._whom is not None and whom != self._whom:
+        whose, before = charges[0].debit.whose, self._balance
+        if before is not None and before.whose != whose:
             raise UsageError(
-                f"budget of {self.dataset!r}: its first run protects {self._whom[2]} under {self._whom[0]}, this one "
-                f"{whom[2]} under {whom[0]}; all runs of a block protect the same"
+                f"budget of {self.dataset!r}: its first run protects {before.whose}, this one {whose}; all runs of a "
+                "block protect the same"
             )
-        more = Cost()
-        for charge in charges:
-            more = more + self._rule.cost(charge.event)
-        if not self._rule.fits(self._total, more):
-            raise BudgetError(
-                f"budget of {self.dataset!r}: this run needs {percent(self._rule.share(more))} of the "
-                f"block's epsilon {float(self._rule.epsilon):g} at delta {float(self._rule.delta):g}, and "
-                f"{percent(1 - self.share)} are left; nothing was charged for it"
-            )
-        self._whom, self._total, self.runs = whom, self._total + more, self.runs + 1
+        after = before or Balance(self.dataset, whose, "", self._rule, Cost(), 0)
+        costs = [(charge.part, self._rule.cost(charge.event)) for charge in charges]
+        for part, cost in costs:
+            if not self._rule.fits(parts.lost(after, part), cost):
+                raise BudgetError(
+                    f"budget of {self.dataset!r}: this run needs {percent(self._rule.share(parts.together(costs)))} "
+                    f"of the block's epsilon {float(self._rule.epsilon):g} at delta {float(self._rule.delta):g}, and "
+                    f"{percent(1 - self.share)} are left; nothing was charged for it"
+                )
+            after = parts.charged(after, cost, part)
+        self._balance, self.runs = after, self.runs + 1
 
 
 @contextlib.contextmanager

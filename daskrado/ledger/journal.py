@@ -19,7 +19,7 @@ import secrets
 import shlex
 import shutil
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -341,6 +341,14 @@ def unfinished(ledger: Ledger) -> list[tuple[str, str]]:
         lost = journal.lost(ledger)
         found.append((journal.run, LOST if lost else f"at work, or to be finished with: {journal.finish}"))
     return found
+
+
+def journals(ledger: Ledger) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Runs that left a journal that can be read, each with what it remembers."""
+    for name in sorted(_names(ledger)):
+        with contextlib.suppress(LedgerError):
+            content = _read(journal_folder(ledger) / name)
+            yield str(content.get("run", name)), content
 
 
 def _names(ledger: Ledger) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import uuid
 from collections.abc import Iterator, Mapping
@@ -17,7 +18,7 @@ from daskrado.lake.snapshots import FORMS, table_address
 from daskrado.ledger.account import Account, guarded
 from daskrado.ledger.charging import opened_ledger
 from daskrado.ledger.endings import AGAIN, cannot_go_on, published_as
-from daskrado.ledger.journal import Journal, entries_of, find_journal, journal_folder
+from daskrado.ledger.journal import Journal, entries_of, find_journal, journal_folder, journals
 from daskrado.ledger.ledger import Ledger, Mark, State
 
 
@@ -50,6 +51,19 @@ def open_account(
             journal = None if content is None else Journal.create(journal_folder(ledger) / run, content)
             with guarded(Account(run, ledger, journal, overwrite=overwrite, claim=claim)) as opened:
                 yield opened
+
+
+def begun(job: Any, ledger: Ledger) -> str | None:
+    """The run of this very job, on whatever workers, that was charged and cut off; None if there is none."""
+    own = _remembered(job.name, job, False, ledger)
+    for run, content in journals(ledger):
+        told = content.get("pipeline")
+        if own is None or told is None or content.get("kind") != job.name:
+            continue
+        same = json.loads(json.dumps({**own["pipeline"], "cluster": None})) == {**told, "cluster": None}
+        if same and any(entry.state is not State.VOID for entry in entries_of(ledger, run).values()):
+            return run
+    return None
 
 
 @contextlib.contextmanager

@@ -4,7 +4,8 @@ A partition is fixed by a public rule on ids (``lake.holdout``), so each unit is
 released from one part alone costs the units of the others nothing. Every unit's own loss is then what was charged to
 all, plus what was charged to its part, and the limit's rule holds for that sum at all times: each part has its own
 filter, valid for whoever chooses the next budget after earlier answers. A data set has one partition, the first that
-it is charged under; a charge under any other counts for all parts.
+it is charged under; a charge under any other counts for all parts. A charge may be to several parts of its partition,
+as that of a fit on all folds but one: each of them pays the whole of it, and the others nothing.
 
 *Reference*: McSherry (2009), parallel composition; Lécuyer et al. (2019), a filter for each block.
 """
@@ -19,19 +20,26 @@ from daskrado.privacy.filter import Cost
 
 ALL = ""  # the part of a charge that reads every unit
 _MARK = "/"  # between the name of a partition and that of a part
+_AND = " + "  # between the names of several parts
 
 
-def part_name(partition: str, part: str) -> str:
-    """The name of a part in the ledger."""
-    return f"{partition}{_MARK}{part}"
+def part_name(partition: str, *parts: str) -> str:
+    """The name of a part in the ledger, or of several together."""
+    return f"{partition}{_MARK}{_AND.join(parts)}"
+
+
+def _each(part: str) -> list[str]:
+    """The single parts that a charge is to."""
+    partition, mark, names = part.rpartition(_MARK)
+    return [f"{partition}{mark}{name}" for name in names.split(_AND)]
 
 
 def charged(balance: Balance, cost: Cost, part: str, *, back: bool = False, entries: int = 1) -> Balance:
     """A balance after a charge to a part, or to all, of so many entries; ``back`` takes it away again."""
     known = dict(balance.parts) or {ALL: balance.total}
-    name = _own(balance, part)
-    before = known.get(name, Cost())
-    known[name] = before - cost if back else before + cost
+    for name in _each(_own(balance, part)):
+        before = known.get(name, Cost())
+        known[name] = before - cost if back else before + cost
     entries = balance.entries + (-entries if back else entries)
     common, rest = known[ALL], [value for key, value in known.items() if key != ALL]
     parts = tuple(sorted(known.items())) if rest else ()
@@ -41,7 +49,9 @@ def charged(balance: Balance, cost: Cost, part: str, *, back: bool = False, entr
 def lost(balance: Balance, part: str) -> Cost:
     """The most that any unit of a part has lost; of all units where the part is not of the balance's partition."""
     known, name = dict(balance.parts), _own(balance, part)
-    return known[ALL] + known.get(name, Cost()) if known and name != ALL else balance.total
+    if not known or name == ALL:
+        return balance.total
+    return known[ALL] + _worst(known.get(one, Cost()) for one in _each(name))
 
 
 def taken_whole(balance: Balance) -> bool:
@@ -59,7 +69,11 @@ def together(costs: Iterable[tuple[str, Cost]]) -> Cost:
             parts[part] = parts.get(part, Cost()) + cost
     if len({name.rpartition(_MARK)[0] for name in parts}) > 1:
         return sum(parts.values(), common)
-    return common + _worst(parts.values())
+    single = dict[str, Cost]()
+    for part, cost in parts.items():
+        for name in _each(part):
+            single[name] = single.get(name, Cost()) + cost
+    return common + _worst(single.values())
 
 
 def _own(balance: Balance, part: str) -> str:

@@ -5,6 +5,7 @@ walks this package.
 """
 
 from daskrado.sklearn.classifier import PrivateClassifier
+from daskrado.sklearn.folds import PrivateKFold
 from daskrado.sklearn.labels import LabelPrivateClassifier
 from daskrado.sklearn.rados import RadoClassifier
 from daskrado.sklearn.regressor import PrivateRegressor
@@ -14,6 +15,7 @@ from daskrado.sklearn.teachers import TeacherClassifier
 __all__ = [
     "LabelPrivateClassifier",
     "PrivateClassifier",
+    "PrivateKFold",
     "PrivateRegressor",
     "PrivateSearchCV",
     "RadoClassifier",

@@ -13,11 +13,15 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from daskrado import __version__
 from daskrado.api import run
 from daskrado.errors import UsageError
 from daskrado.jobs.outcome import Result
+from daskrado.lake.holdout import Fold
 from daskrado.models.linear import LinearModel
+from daskrado.privacy.relations import Relation
 from daskrado.privacy.statement import PrivacyStatement
+from daskrado.sklearn.folds import PrivateKFold
 from daskrado.sklearn.rows import (
     UNIT,
     bounds_of_rows,
@@ -33,6 +37,7 @@ from daskrado.sklearn.rows import (
 from daskrado.sklearn.scoring import refuse_search
 from daskrado.table.domain import Domain
 
+_VERSION = "_daskrado_version"
 _FITTED_ON: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # of this process; never in a pickle
 
 
@@ -49,6 +54,7 @@ class LakeEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
     domain: Any
     bounds: Any
     private: bool
+    relation: str
     unit: Any
 
     result_: Result
@@ -77,6 +83,11 @@ class LakeEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
 
         ``units`` are the ids of the people who own the rows, where they are no column of ``X``.
         """
+        job = self.job(X, y, units)
+        return self.fitted(run(job, write=False), job)
+
+    def job(self, X: Any, y: Any = None, units: Any = None) -> dict[str, Any]:
+        """The keys of the job that a fit runs; what is missing is said here, before anything is charged."""
         domain = read_domain(self.domain)
         if domain is None and self.private and (self.bounds is None or getattr(self, self.label_fact) is None):
             raise UsageError(
@@ -86,8 +97,7 @@ class LakeEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
             )
         if self.private and self.dataset is None:
             raise UsageError(f"{type(self).__name__} needs dataset=, the name by which the ledger knows these rows")
-        if self.private:
-            refuse_search(self.dataset)
+        fold = self._fold(domain) if self.private else None
         if domain is None:
             rows, domain = self._own_domain(X, y)
         else:
@@ -101,10 +111,29 @@ class LakeEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
             "domain": domain,
             "output": ".",
         }
-        self._learned(run(job, write=False), arrays=self.domain is None)
+        if fold is not None and job.get("kind", "learn") == "learn":  # others read the rows given, and pay for all
+            job["holdout"] = fold
+        return job
+
+    def fitted(self, result: Result, job: Mapping[str, Any]) -> Self:
+        """The estimator with what a run of its job found."""
+        self._learned(result, arrays=self.domain is None)
+        rows = job["lake"]
         if self.private and not (is_lake(rows) or hasattr(rows, "npartitions")):
-            _FITTED_ON[self] = mark_of(rows, domain)
+            _FITTED_ON[self] = mark_of(rows, job["domain"])
         return self
+
+    def folds(self, n_splits: int = 5) -> PrivateKFold:
+        """Folds by the ids that a fit protects, for ``cv=`` of scikit-learn's searches inside a budget."""
+        by = self._ids(read_domain(self.domain))
+        return PrivateKFold(n_splits, dataset=self.dataset or "unnamed", by=by)
+
+    def _ids(self, domain: Domain | None) -> str | None:
+        return self._unit_column or (None if domain is None else domain.id)
+
+    def _fold(self, domain: Domain | None) -> Fold | None:
+        by, places = self._ids(domain), Relation(self.relation).rows_public and self.unit is None
+        return refuse_search(self.dataset, by, places=places)
 
     def _learned(self, result: Result, *, arrays: bool) -> Self:
         assert result.model is not None
@@ -215,6 +244,17 @@ class LakeEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         check_is_fitted(self, "model_")
         constant = bool(self.model_.domain.intercept)
         return self._sign * self.model_.weights[..., : self.model_.domain.width - constant]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), _VERSION: __version__}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if (written := state.get(_VERSION)) != __version__:
+            raise UsageError(
+                f"this {type(self).__name__} was pickled by daskrado {written or 'of another version'} and this is "
+                f"{__version__}: a published model.json is read by every later version, a pickle by its own alone"
+            )
+        super().__setstate__({key: value for key, value in state.items() if key != _VERSION})
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

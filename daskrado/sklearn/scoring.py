@@ -9,6 +9,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskrado.errors import UsageError
 from daskrado.jobs.spending import active
+from daskrado.lake.holdout import Fold
+from daskrado.sklearn.folds import Origin, origin_of
 
 _ONE_FIT = ("sklearn.base", "sklearn.pipeline", "sklearn.compose", "sklearn.utils")
 """What fits an estimator once and looks at no label: all else of scikit-learn may fit, score or calibrate on rows."""
@@ -32,6 +34,9 @@ class PrivateScorer:
         """The figure, larger for better."""
         from daskrado.api import evaluate
 
+        fold = _fold_of_score(X)
+        while not hasattr(estimator, "model_") and (inner := _inside(estimator, X)) is not None:
+            estimator, X = inner
         check_is_fitted(estimator, "model_")
         if not estimator.private:
             raise UsageError(
@@ -42,7 +47,7 @@ class PrivateScorer:
         protect = {"relation": estimator.relation, "unit": estimator._whose}
         found = evaluate(
             estimator.model_, rows, dataset=estimator.dataset, epsilon=self.epsilon, delta=delta, protect=protect,
-            ledger=estimator.ledger,
+            ledger=estimator.ledger, holdout=None if fold is None else fold.model_dump(),
         ).value  # fmt: skip
         if self.figure == "r2":
             return float(found.cells.r_squared.value)
@@ -54,6 +59,13 @@ class PrivateScorer:
         return 1 - float(error.value)
 
 
+def _inside(estimator: Any, X: Any) -> tuple[Any, Any] | None:
+    """The model of a search or of a Pipeline, and the rows as it takes them."""
+    if hasattr(estimator, "best_estimator_"):
+        return estimator.best_estimator_, X
+    return (estimator[-1], estimator[:-1].transform(X)) if hasattr(estimator, "steps") else None
+
+
 def private_scorer(figure: str, *, epsilon: float, delta: float | None = None) -> PrivateScorer:
     """A scorer for ``scoring=`` whose every call is a private evaluation: auc, accuracy, r2, mean_absolute_error.
 
@@ -62,11 +74,15 @@ def private_scorer(figure: str, *, epsilon: float, delta: float | None = None) -
     return PrivateScorer(figure, epsilon, delta)
 
 
-def refuse_search(dataset: str | None) -> None:
-    """Refuse scikit-learn's searches on private rows, unless a budget is open and every score is paid for."""
+def refuse_search(dataset: str | None, by: str | None, *, places: bool) -> Fold | None:
+    """Refuse scikit-learn's searches on private rows, unless a budget is open, every score is paid for and folds are
+    sound; else the fold that a fit inside one leaves out, None where it reads all rows or is charged as if it did.
+
+    ``by`` is the column of the ids that the fit protects; ``places`` says that rows keep their places.
+    """
     inside = [one.frame for one in inspect.stack(context=0) if _of_search(one.frame)]
     if not inside:
-        return
+        return None
     if not active(dataset):
         raise UsageError(
             "cross-validation on private rows gives out exact scores that nobody paid for: open a block 'with "
@@ -78,6 +94,32 @@ def refuse_search(dataset: str | None) -> None:
         raise UsageError(
             "a search on private rows needs scoring=daskrado.private_scorer(...): other scorers are exact"
         )
+    origins = [_origin(frame, "train") for frame in inside if "train" in frame.f_locals]
+    own = Origin(str(dataset), by, None)
+    for origin in origins:
+        if origin is None or origin._replace(fold=None) != own or (by is None and not places):
+            raise UsageError(
+                "a search on private rows needs folds that a hash of ids decides, cv=model.folds(5): splitters of "
+                "scikit-learn go by place, class or size, and one row taken away moves others from fold to fold"
+                + ("" if by is not None or places else "; name the column of ids (unit=, or id of the domain)")
+            )
+    return origins[0].fold if len(origins) == 1 and origins[0] is not None else None
+
+
+def _origin(frame: Any, name: str) -> Origin | None:
+    """What decided the rows of a fit, or of its score; None where nobody knows."""
+    return origin_of(frame.f_locals.get(name)) if frame.f_code.co_name == "_fit_and_score" else None
+
+
+def _fold_of_score(X: Any) -> Fold | None:
+    """The fold that a scorer is given; None outside of searches, in one inside another, and for rows of the fit."""
+    inside = [
+        one.frame for one in inspect.stack(context=0) if "train" in one.frame.f_locals and _of_search(one.frame)
+    ]
+    if len(inside) != 1 or inside[0].f_locals.get("X_test") is not X:
+        return None
+    origin = _origin(inside[0], "test")
+    return None if origin is None else origin.fold
 
 
 def _of_search(frame: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import pickle
 import pkgutil
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import sklearn
 from scipy.stats import norm
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.linear_model import RidgeClassifier
@@ -69,9 +71,15 @@ def _classes() -> Iterator[type[LakeEstimator]]:
                 yield value
 
 
+def test_the_scikit_learn_that_runs_is_the_one_that_is_meant() -> None:
+    """The test command runs this file with the newest and, by this variable, with the oldest that is allowed."""
+    assert sklearn.__version__ == os.environ.get("DASKRADO_SKLEARN", sklearn.__version__)
+
+
 def test_every_estimator_is_public_and_under_contract() -> None:
     found = {kind.__name__ for kind in _classes()} - {"LakeEstimator", "LakeClassifier"}
-    assert found == set(estimators.__all__) - {"PrivateSearchCV"}  # it has no lake of its own: tested in test_search
+    others = {"PrivateKFold", "PrivateSearchCV"}  # no lake of their own: tested in test_search
+    assert found == set(estimators.__all__) - others
     checked = {type(one).__name__ for one in [*BASELINES, *PRIVATE]}
     assert found - checked == {"TeacherClassifier"}  # it has no baseline and needs public queries: tested below
 
@@ -186,6 +194,10 @@ def test_nothing_private_is_in_a_pickle() -> None:
     assert len(kept) < 20_000
     again = pickle.loads(kept)
     np.testing.assert_array_equal(again.decision_function(people), model.decision_function(people))
+    older = kept.replace(daskrado.__version__.encode(), b"0.0.9")
+    assert older != kept
+    with pytest.raises(UsageError, match=r"was pickled by daskrado 0\.0\.9 and this is"):
+        pickle.loads(older)
 
 
 def test_searches_and_exact_scores_of_private_rows_are_refused_and_cost_nothing() -> None:

@@ -79,6 +79,30 @@ def test_a_void_charge_is_given_back_to_its_part_and_a_new_limit_counts_the_same
     assert check_all(ledger).head.record > 5
 
 
+@pytest.mark.parametrize("folds", [2, 3, 5])
+def test_of_k_fits_on_all_folds_but_one_a_unit_pays_k_less_one_and_of_k_scores_one(
+    ledger: Ledger, folds: int
+) -> None:
+    """Enumerated: what each fold lost, and that the limit is full to the last hundredth and not beyond."""
+    names = [f"fold {number}" for number in range(folds)]
+    fit, score = Fraction(1, 10), Fraction(3, 100)
+    for held in names:
+        debit(ledger, float(fit), part_name("k folds by id", *(name for name in names if name != held)))
+        debit(ledger, float(score), part_name("k folds by id", held))
+    assert spent(ledger) == (folds - 1) * fit + score
+    own = ledger.balance("d", "add_remove")
+    assert own is not None
+    assert {cost.epsilon for name, cost in own.parts if name != ALL} == {(folds - 1) * fit + score}
+    left = 1 - spent(ledger)
+    debit(ledger, float(left), part_name("k folds by id", *names[1:]))
+    with pytest.raises(BudgetError, match="does not cover this"):
+        debit(ledger, 0.01, part_name("k folds by id", *names[:2]))  # one of the two has nothing left
+    debit(ledger, float(left), part_name("k folds by id", names[0]))
+    with pytest.raises(BudgetError, match="does not cover this"):
+        debit(ledger, 0.001, part_name("k folds by id", names[0]))
+    check_all(ledger)
+
+
 def test_every_units_loss_is_the_filters_sum_in_random_histories() -> None:
     """By hand: three kinds of units, and what each lost; the balance shows the largest, part by part no less."""
     draw, rule = np.random.default_rng(1), filter_for(3, 1e-5)

@@ -66,7 +66,7 @@ def live(ledger: Ledger, draw: random.Random, steps: int) -> None:
             elif what < 0.85:
                 blocks = draw.choice([(), ("a",), ("a", "b"), ("c",), (EACH,), (EACH, "b")])
                 whose, event = a_debit(draw)
-                part = draw.choice(["", "", "", "one/x", "one/y", "two/z"])
+                part = draw.choice(["", "", "", "one/x", "one/y", "one/x + w", "one/w + y", "two/z"])
                 grant = ledger.reserve("d", whose, event, theorem="t", run="r", blocks=blocks, part=part)
                 open_grants.append(grant)
             elif open_grants:
@@ -105,11 +105,11 @@ def worst(whose: Whose, rule, block: str, debits) -> tuple[Fraction, bool]:
     partitions = {}
     for _, partition, part in own:
         if partition:
-            partitions.setdefault(partition, {""}).add(part)
+            partitions.setdefault(partition, {""}).update(part.split(" + "))
     most, exact = Fraction(0), len(partitions) < 2
     for chosen in itertools.product(*partitions.values()):
         place = dict(zip(partitions, chosen, strict=True))
-        costs = [cost for cost, partition, part in own if not partition or place[partition] == part]
+        costs = [cost for cost, partition, part in own if not partition or place[partition] in part.split(" + ")]
         share = rule.share(sum(costs, Cost()))
         if share > 1 and len(costs) == 1:  # one event alone within the limit takes all of it, whatever the rule says
             share, exact = Fraction(1), False
