@@ -19,7 +19,18 @@ from pyarrow import fs as pafs
 from daskrado.errors import DataError, UsageError
 from daskrado.lake.listing import listed_files, read_manifest
 from daskrado.lake.ownership import MANIFEST
-from daskrado.lake.snapshots import FORMS, TableFile, TableVersion, gone, table_address, table_in
+from daskrado.lake.snapshots import (
+    FORMS,
+    HUDI_PART,
+    LOGS,
+    UNREAD,
+    TableFile,
+    TableVersion,
+    ends,
+    gone,
+    table_address,
+    table_in,
+)
 from daskrado.table.nearest import did_you_mean
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -88,10 +99,11 @@ def _find(source: Any) -> tuple[str, list[LakeFile]]:
         base, infos = os.path.dirname(path), [info]
         _check_outside(filesystem, base, address)
     else:
-        base, infos = path, _below(filesystem, path)
-        if (table := table_in(path, (i.path for i in infos))) is not None:
+        base, everything = path, _everything(filesystem, path)
+        infos = _files(everything)
+        if (table := table_in(path, ends(everything))) is not None:
             form, folder = table
-            if folder != path or form not in FORMS:
+            if folder != path or form in UNREAD:
                 _refuse_table(form, folder, address)
             return base, _table_files(form, address, None)
         _check_outside(filesystem, path, address)
@@ -186,8 +198,13 @@ def _iceberg(address: str, snapshot: int | None) -> tuple[TableVersion, list[Tab
         metadata = [i.path for i in listed if i.path.endswith(".metadata.json")]
     else:
         metadata = [path]
-    if info.type == pafs.FileType.NotFound or not metadata:
+    if info.type == pafs.FileType.NotFound:
         raise DataError(f"{shown(address)}: no such Iceberg table")
+    if not metadata:
+        raise DataError(
+            f"{shown(address)}: no metadata.json of an Iceberg table in its folder metadata, so nothing says which "
+            "files count; restore it, or remove that folder if these are plain files"
+        )
     scheme = f"{address.partition('://')[0]}://" if "://" in address else ""
     return iceberg_files(address, [f"{scheme}{name}" for name in metadata], snapshot, shown(address))
 
@@ -205,11 +222,11 @@ def _check_outside(filesystem: pafs.FileSystem, folder: str, address: str) -> No
     if isinstance(filesystem, pafs.LocalFileSystem):
         folder = os.path.realpath(folder)
     while folder not in ("", "/", "."):
-        marks = [f"{folder}/_delta_log", f"{folder}/.hoodie", f"{folder}/metadata"]
-        there = [i.path for i in filesystem.get_file_info(marks) if i.type == pafs.FileType.Directory]
-        for mark in there:
-            listed = filesystem.get_file_info(pafs.FileSelector(mark, allow_not_found=True))
-            if (table := table_in(folder, (i.path for i in listed))) is not None:
+        marks = filesystem.get_file_info([f"{folder}/{name}" for name in (*LOGS, "metadata", HUDI_PART)])
+        for mark in (mark for mark in marks if mark.type != pafs.FileType.NotFound):
+            listed = _files([mark]) or filesystem.get_file_info(pafs.FileSelector(mark.path, allow_not_found=True))
+            paths = [i.path for i in listed] or [f"{mark.path}/"] * (mark.base_name in LOGS)
+            if (table := table_in(folder, paths)) is not None:
                 _refuse_table(*table, address)
         folder = os.path.dirname(folder)
 
@@ -252,8 +269,8 @@ def enclosing_lakes(files: Sequence[LakeFile]) -> dict[str, str]:
 
 
 def _refuse_table(form: str, folder: str, address: str) -> NoReturn:
-    if form not in FORMS:
-        raise UsageError(f"{shown(address)}: {folder} is a Hudi table, which is not read here; export it as Parquet")
+    if form in UNREAD:
+        raise UsageError(f"{shown(address)}: {folder} is {UNREAD[form]}, which is not read here; export it as Parquet")
     raise UsageError(
         f"{shown(address)}: reads a part of the {form.title()} table {folder}, with files of its other versions; "
         f"name the table: {{{form}: {folder}}}"
@@ -283,10 +300,17 @@ def _distinct(files: list[LakeFile]) -> list[LakeFile]:
 
 
 def _below(filesystem: pafs.FileSystem, folder: str) -> list[pafs.FileInfo]:
+    return _files(_everything(filesystem, folder))
+
+
+def _files(infos: list[pafs.FileInfo]) -> list[pafs.FileInfo]:
+    return [info for info in infos if info.type != pafs.FileType.Directory]
+
+
+def _everything(filesystem: pafs.FileSystem, folder: str) -> list[pafs.FileInfo]:
     if isinstance(filesystem, pafs.LocalFileSystem):
         _check_links(folder)
-    selector = pafs.FileSelector(folder, recursive=True, allow_not_found=True)
-    return [info for info in filesystem.get_file_info(selector) if info.type != pafs.FileType.Directory]
+    return list(filesystem.get_file_info(pafs.FileSelector(folder, recursive=True, allow_not_found=True)))
 
 
 def _check_links(folder: str) -> None:

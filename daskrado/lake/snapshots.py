@@ -7,7 +7,7 @@ rows are meant, so its folder is never read as plain Parquet.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from types import ModuleType
@@ -16,12 +16,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from pyarrow import fs as pafs
 
 from daskrado.errors import DataError, UsageError
 from daskrado.lake.block_facts import public_name
 
 # Each form of table with the key that names a version of it; a folder is a lake that ``ingest`` wrote.
 FORMS = {"delta": "version", "iceberg": "snapshot", "folder": "version"}
+UNREAD = {"hudi": "a Hudi table", "stream": "the output of a Spark stream"}
+LOGS = {"_delta_log": "delta", ".hoodie": "hudi", "_spark_metadata": "stream"}  # folders that say which files count
+HUDI_PART = ".hoodie_partition_metadata"  # a file in each partition of a Hudi table
+_ICEBERG = (".metadata.json", ".metadata.json.gz", ".avro", "version-hint.text")  # in the folder "metadata"
 
 
 @dataclass(frozen=True)
@@ -104,9 +109,23 @@ def table_keys(form: str, address: str, version: int | None) -> dict[str, Any]:
     return {form: address} | ({} if version is None else {FORMS[form]: version})
 
 
+def ends(infos: Sequence[pafs.FileInfo]) -> Iterator[str]:
+    """The paths of files, and of empty folders with a / at their end."""
+    held = {os.path.dirname(info.path) for info in infos}
+    for info in infos:
+        if info.type != pafs.FileType.Directory:
+            yield info.path
+        elif info.path not in held:
+            yield f"{info.path}/"
+
+
 def table_in(folder: str, paths: Iterable[str]) -> tuple[str, str] | None:
-    """The form and the folder of the table whose own files are among the paths below a folder, outermost first."""
-    found = [mark for path in paths if (mark := _mark(os.path.relpath(path, folder).split("/"))) is not None]
+    """The form and the folder of the table whose own files are among the paths below a folder, outermost first.
+
+    A path that ends in / is an empty folder: a table that lost its log is no plain folder either.
+    """
+    parts = (f"{os.path.relpath(path, folder)}{'/' * path.endswith('/')}".split("/") for path in paths)
+    found = [mark for mark in map(_mark, parts) if mark is not None]
     if not found:
         return None
     form, below = min(found, key=lambda mark: len(mark[1]))
@@ -114,10 +133,12 @@ def table_in(folder: str, paths: Iterable[str]) -> tuple[str, str] | None:
 
 
 def _mark(parts: Sequence[str]) -> tuple[str, list[str]] | None:
-    for name, form in (("_delta_log", "delta"), (".hoodie", "hudi")):
+    for name, form in LOGS.items():
         if name in parts[:-1]:
             return form, [*parts[: parts.index(name)]]
-    if len(parts) > 1 and parts[-2] == "metadata" and parts[-1].endswith(".metadata.json"):
+    if parts[-1].startswith(HUDI_PART):
+        return "hudi", [*parts[:-1]]
+    if len(parts) > 1 and parts[-2] == "metadata" and (not parts[-1] or parts[-1].endswith(_ICEBERG)):
         return "iceberg", [*parts[:-2]]
     return None
 

@@ -223,6 +223,49 @@ def test_a_table_inside_a_lakes_folder_is_refused(delta: str) -> None:
         find_files(hudi)
 
 
+@pytest.mark.parametrize(
+    ("mark", "said"),
+    [
+        (".hoodie/", r"is a Hudi table, which is not read here; export it as Parquet"),
+        (".hoodie/archived/", r"is a Hudi table, which is not read here; export it as Parquet"),
+        ("site=a/.hoodie_partition_metadata", r"is a Hudi table, which is not read here; export it as Parquet"),
+        ("_spark_metadata/0", r"is the output of a Spark stream, which is not read here; export it as Parquet"),
+        ("_delta_log/", r"the Delta table cannot be read \([^\n]*\)$"),
+        ("_delta_log/_last_checkpoint", r"the Delta table cannot be read \([^\n]*\)$"),
+        ("metadata/", r"no metadata.json of an Iceberg table in its folder metadata, so nothing says which files count"),
+        ("metadata/snap-1.avro", r"no metadata.json of an Iceberg table in its folder metadata"),
+        ("metadata/version-hint.text", r"no metadata.json of an Iceberg table in its folder metadata"),
+    ],
+)
+def test_a_table_that_lost_its_log_is_no_plain_folder(tmp_path: Path, mark: str, said: str) -> None:
+    """Its files may be of any version: they are refused whole, nested, and in part."""
+    table = tmp_path / "lakes" / "visits"
+    (table / "site=a").mkdir(parents=True)
+    pq.write_table(rows(3, 1).drop(["site"]), table / "site=a" / "x.parquet")
+    assert len(find_files(table)) == 1
+    place = table / mark
+    if mark.endswith("/"):
+        place.mkdir(parents=True)
+    else:
+        place.parent.mkdir(exist_ok=True)
+        place.write_text("x")
+    with pytest.raises((UsageError, DataError), match=said):
+        find_files(table)
+    with pytest.raises((UsageError, DataError), match=r"lakes/visits"):
+        find_files(table.parent)
+    if mark != "metadata/":  # of that name may be any empty folder above a lake
+        for part in (table / "site=a", table / "site=a" / "x.parquet", f"{table}/*/*.parquet"):
+            with pytest.raises((UsageError, DataError), match=r"visits"):
+                find_files(part)
+
+
+def test_a_folder_of_notes_called_metadata_makes_no_table(tmp_path: Path) -> None:
+    (tmp_path / "metadata").mkdir()
+    (tmp_path / "metadata" / "readme.json").write_text("{}")
+    pq.write_table(rows(3, 1), tmp_path / "x.parquet")
+    assert len(find_files(tmp_path)) == 1
+
+
 def test_without_its_library_a_table_is_refused(delta: str) -> None:
     code = (
         "import sys; sys.modules['deltalake'] = None\n"
