@@ -99,5 +99,5 @@ def weight_lines(model: LinearModel) -> Iterator[str]:
     unseen = [name for name, mark in zip(names, bars.marks, strict=True) if mark == UNSEEN]
     if unseen:
         more = f" and {len(unseen) - SHOWN_WEIGHTS} more" if len(unseen) > SHOWN_WEIGHTS else ""
-        yield f"  hidden by noise, so the mean of their column: {', '.join(unseen[:SHOWN_WEIGHTS])}{more}"
+        yield f"  hidden by noise, so shrunk to the mean of their column: {', '.join(unseen[:SHOWN_WEIGHTS])}{more}"
     yield f"  ({bars.about})"

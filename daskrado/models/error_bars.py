@@ -17,7 +17,8 @@ SIGNAL, NOISE, UNSEEN, UNKNOWN = "signal", "noise", "unseen", "no error bar"
 MEANING = {
     SIGNAL: "its interval leaves out 0",
     NOISE: "its interval holds 0: the weight may be noise",
-    UNSEEN: "so few rows have it, if any, that noise hides them: it counts as the mean of its column",
+    UNSEEN: "so few rows have it, if any, that noise hides them: its weight is shrunk to the mean of its column, or, "
+    "where noise may hide many rows, so near it that no prediction moves by more than 1 %",
     UNKNOWN: "nothing is known of its error",
 }
 

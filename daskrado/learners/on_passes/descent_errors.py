@@ -16,8 +16,8 @@ from scipy.special import ndtri
 
 from daskrado.learners.cell_margins import CellMargins, Matrix, Vector
 from daskrado.learners.on_passes.schedule import Schedule
-from daskrado.learners.on_release.identified import Identified, Mask, against_means, stands_out
-from daskrado.learners.on_release.moment_errors import ABOUT, NoisyMoments, row_count, share_spread
+from daskrado.learners.on_release.identified import Identified, Mask, against_means, may_hide, stands_out
+from daskrado.learners.on_release.moment_errors import ABOUT, NoisyMoments, left_out, row_count, share_spread
 from daskrado.losses.margin import Loss
 from daskrado.models.error_bars import LEVEL, ErrorBars
 from daskrado.privacy.perturbation import PublicFacts
@@ -83,8 +83,7 @@ class Trace:
         return np.asarray(np.diag(self.second) if self.pairs else self.second)
 
 
-HIDDEN, OWN = 0.01, 3.0
-_DEVIATIONS = 5.0  # from which on a square stands out, about
+OWN = 3.0
 
 
 def published_weights(domain: Domain, trace: Trace, weights: Vector) -> Vector:
@@ -102,7 +101,7 @@ def kept_by(domain: Domain, trace: Trace) -> Mask:
     """
     kept, squares = trace.seen, trace.squares
     for column, where in places(domain):
-        hides = _DEVIATIONS * trace.second_noise > HIDDEN * max(0.0, float(squares[where].sum()))
+        hides = may_hide(float(squares[where].sum()), trace.second_noise)
         own = np.abs(trace.gathered[where]) > OWN * trace.gathered_noise
         declared = np.arange(column.size) < column.size - (isinstance(column, CategoricalColumn) and column.other)
         kept[where] |= isinstance(column, NumericColumn) | (hides & (declared | own))
@@ -157,7 +156,8 @@ def descent_bars(domain: Domain, trace: Trace) -> ErrorBars:
     variance = variance + trace.clusters * share_spread(domain, moments, best, rows, space)
     reach = -float(ndtri((1 - LEVEL) / 2)) * np.sqrt(np.maximum(variance, 0.0))
     centre = space.centre @ best
-    ends = [np.where(known, (centre + side * reach) / domain.norm_bound, math.nan) for side in (-1, 1)]
+    told = known & ~left_out(domain, trace.second, space)
+    ends = [np.where(told, (centre + side * reach) / domain.norm_bound, math.nan) for side in (-1, 1)]
     return ErrorBars(ends[0], ends[1], none.seen, ABOUT)
 
 

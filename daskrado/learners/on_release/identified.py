@@ -13,13 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from daskrado.table.columns import one_hot
+from daskrado.table.columns import indicators, one_hot
 from daskrado.table.domain import Domain
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 CHANCE = 1e-3  # that any feature of a whole Domain that no row has seems to be there
+HIDDEN = 0.01  # of a column's rows: a category that noise may hide is forgotten only where it has no more
+LITTLE = 0.02  # of a margin, 1 % of a chance: what a category may move a prediction by that noise hides
+_DEVIATIONS = 5.0  # from which on a square stands out, about
 
 
 def stands_out(mean: Vector, square: Vector, mean_noise: float, square_noise: float) -> Mask:
@@ -30,9 +33,46 @@ def stands_out(mean: Vector, square: Vector, mean_noise: float, square_noise: fl
     >>> stands_out(np.array([0.5, 2.0, -9.0]), np.array([100.0, 3.0, -2.0]), 1.0, 1.0).tolist()  # 3.7 are needed
     [True, False, True]
     """
-    reach = -float(ndtri(CHANCE / (3 * max(1, len(mean)))))  # one tail of squares, two of M
+    reach = _reach(len(mean))
     least = 1e-12 * max(float(square.max(initial=0.0)), 0.0)
     return np.asarray((square > max(least, reach * square_noise)) | (np.abs(mean) > max(least, reach * mean_noise)))
+
+
+def _reach(width: int) -> float:
+    """So many deviations of noise a sum of one of so many features needs to stand out."""
+    return -float(ndtri(CHANCE / (3 * max(1, width))))  # one tail of squares, two of M
+
+
+def may_hide(total: float, noise: float) -> bool:
+    """Whether noise may hide more than HIDDEN of the rows in one category, of sums of squares that add to a total."""
+    return _DEVIATIONS * noise > HIDDEN * max(0.0, total)
+
+
+def clearly_there(domain: Domain, second: Matrix, noise: float) -> Mask:
+    """Which categories, bins and flags have rows that noise alone does not reach, by all that S says of their number.
+
+    It says it several times: by a feature's square, its product with what a 1 is worth, and the sum of its products
+    with all features of any other one-hot column. Their mean by precision has less noise than each.
+    """
+    total, precision = np.diag(second).copy(), np.ones(domain.width)
+    if domain.intercept:
+        total += domain.intercept * second[:, -1]
+        precision += domain.intercept**2
+    for where in one_hot(domain):
+        beside = ~_within(where, domain.width) / (where.stop - where.start)
+        total += beside * second[:, where].sum(axis=1)
+        precision += beside
+    return np.asarray(indicators(domain) & (total > _reach(domain.width) * noise * np.sqrt(precision)) & (noise > 0))
+
+
+def limited(domain: Domain, diagonal: Vector, weights: Matrix, told: Mask, seen: Mask) -> Matrix:
+    """Weights as they are published; those that were told and not seen move no prediction by more than LITTLE."""
+    middle = np.zeros_like(weights)
+    for where in one_hot(domain):
+        if told[where].any():
+            middle[where] = _shares(diagonal[where], told[where]) @ weights[where]
+    near = middle + np.clip(weights - middle, -LITTLE, LITTLE)
+    return np.asarray(np.where(seen | ~told, weights.T, near.T).T)
 
 
 @dataclass(frozen=True)

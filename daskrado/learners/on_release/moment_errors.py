@@ -19,6 +19,7 @@ from daskrado.table.columns import booleans, indicators, one_hot
 from daskrado.table.domain import Domain
 
 ENOUGH = 5.0  # times the size of the noise, sigma sqrt(d): from there on an eigenvalue counts as known
+LEFT_OUT = 0.05  # of the rows: a column of which more are in no known category has no intervals
 _INSIDE = 0.98  # a mean label is kept off +-1, where nothing is left to vary
 ABOUT = (
     "95 % intervals for the weights that ever more rows of the same kind would give: they count the noise and the "
@@ -66,7 +67,8 @@ def error_bars(domain: Domain, moments: NoisyMoments, found: Identified) -> Erro
     With b = S^-1 M on what is identified, b - beta = S^-1 (u + e - E beta) to first order, where u = sum of x times
     residual. The triangle's noise is shared: Cov(E b) = sigma^2 (|b|^2 I + b b' - diag(b_i^2)). The law holds where
     no eigenvalue of the released S is small against E: rare categories are set aside first, and where the least
-    eigenvalue of the rest is still below ENOUGH sigma sqrt(d) there are no intervals. The variance of u is
+    eigenvalue of the rest is still below ENOUGH sigma sqrt(d) there are no intervals, nor for a column of which more
+    than LEFT_OUT of the rows are set aside. The variance of u is
     :func:`residual_spread` or the homoscedastic one, whichever is larger for a weight; of numbers the latter, for
     moments do not say where residuals are larger.
 
@@ -100,9 +102,18 @@ def error_bars(domain: Domain, moments: NoisyMoments, found: Identified) -> Erro
     spread += share_spread(domain, moments, theta, rows, space)
     deviation = np.sqrt(np.maximum(0.0, moments.clusters * spread + _diagonal(map_, noise)))
     centre, reach = space.centre @ theta, -float(ndtri((1 - LEVEL) / 2)) * deviation
-    ends = [np.where(known, (centre + side * reach) / domain.norm_bound, math.nan) for side in (-1, 1)]
+    told = known & ~left_out(domain, moments.second, space)
+    ends = [np.where(told, (centre + side * reach) / domain.norm_bound, math.nan) for side in (-1, 1)]
     about = ABOUT if moments.label is None else f"{ABOUT}; residuals are taken to be as large everywhere"
     return ErrorBars(ends[0], ends[1], seen, about)
+
+
+def left_out(domain: Domain, second: Matrix, space: Identified) -> Mask:
+    """The features of columns that many rows have without any seen category: nothing stands for their mean there."""
+    found, rows = np.zeros(domain.width, dtype=bool), float(space.one @ second @ space.one)
+    for where in one_hot(domain):
+        found[where] = float(np.diag(second)[where][space.seen[where]].sum()) < (1 - LEFT_OUT) * rows
+    return found
 
 
 def row_count(domain: Domain, second: Matrix, space: Identified) -> float:

@@ -13,12 +13,13 @@ from pydantic import Field
 
 from daskrado.errors import UsageError
 from daskrado.learners.base import Learned, ReleaseLearner
-from daskrado.learners.on_release.identified import Identified, Matrix, Vector
+from daskrado.learners.on_release.identified import Identified, Matrix, Vector, clearly_there, limited, may_hide
 from daskrado.learners.on_release.moment_errors import NoisyMoments, enough, error_bars
 from daskrado.models.error_bars import ErrorBars
 from daskrado.privacy.release import Release
 from daskrado.statistics.class_moments import ClassMoments
 from daskrado.statistics.moments import Moments, symmetric
+from daskrado.table.columns import indicators
 from daskrado.table.domain import Domain
 from daskrado.table.label import Target
 
@@ -27,7 +28,9 @@ from daskrado.table.label import Target
 class MomentsLearner(ReleaseLearner):
     """theta = (S + ridge)^-1 M from released moments, on what stands out of the noise and rows can tell apart.
 
-    A feature whose sum of squares noise alone could reach gets the mean of its column: it moves no prediction.
+    A feature whose sum of squares noise alone could reach gets the mean of its column: it moves no prediction. Where
+    noise may hide many rows, hidden categories say much together: each keeps as much of its weight as moves a
+    prediction by at most 1 % (``identified.limited``).
     Directions in which S is known (``moment_errors.ENOUGH``) are solved as they are, others with a ridge of the
     noise's own public size, sigma sqrt(d), and negative eigenvalues set to 0. ``regularisation`` is a ridge for all
     directions in place of that, in units of norm_bound^2. Post-processing: no sensitivity of its own. A label that is
@@ -62,7 +65,11 @@ class MomentsLearner(ReleaseLearner):
     def fit_columns(self, release: Release, domain: Domain) -> Learned:
         """Weights with error bars."""
         moments, bound = _moments(release), release.lattice.norm_bound
-        found = Identified.of(domain, np.diag(moments.second), moments.seen)
+        squares, noise = np.diag(moments.second), moments.second_noise
+        seen = moments.seen | clearly_there(domain, moments.second, noise)
+        known = Identified.of(domain, squares, seen)
+        hides = may_hide(float(known.one @ moments.second @ known.one), noise)
+        found = Identified.of(domain, squares, seen | indicators(domain)) if hides else known
         rank = found.basis.shape[1]
         ridge = self.regularisation
         plain = enough(moments.second_noise, rank) if ridge is None else math.inf
@@ -71,19 +78,20 @@ class MomentsLearner(ReleaseLearner):
         details = {
             "ridge": float(ridge),
             "negative_eigenvalues": negative,
-            "unseen_features": int((~found.seen).sum()),
+            "unseen_features": int((~seen).sum()),
         }
+        weights = limited(domain, squares, found.centre @ theta / bound, found.seen, seen)
         if moments.label is not None:
             details["residual_std"] = domain.label.span[1] * math.sqrt(moments.residual_square(domain, theta, found))
         if isinstance(release.statistic, ClassMoments):
             why = ErrorBars.none(
                 domain.width * release.statistic.classes, "no intervals: the label has several classes"
             )
-            return Learned((found.centre @ theta / bound).T, details, bars=why)
-        bars = error_bars(domain, moments, found)
+            return Learned(weights.T, details, bars=why)
+        bars = error_bars(domain, moments, known)
         if self.regularisation and np.isfinite(bars.low).any():
             bars = replace(bars, about=f"{bars.about}; weights are shrunk by regularisation, intervals are not")
-        return Learned(found.centre @ theta / bound, details, bars=bars)
+        return Learned(weights, details, bars=bars)
 
 
 def _moments(release: Release) -> NoisyMoments:
