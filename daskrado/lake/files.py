@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
@@ -21,13 +21,14 @@ from daskrado.lake.listing import listed_files, read_manifest
 from daskrado.lake.ownership import MANIFEST
 from daskrado.lake.snapshots import (
     FORMS,
-    HUDI_PART,
     LOGS,
+    MARKS,
     UNREAD,
     TableFile,
     TableVersion,
     ends,
     gone,
+    part_of,
     table_address,
     table_in,
 )
@@ -104,7 +105,7 @@ def _find(source: Any) -> tuple[str, list[LakeFile]]:
         if (table := table_in(path, ends(everything))) is not None:
             form, folder = table
             if folder != path or form in UNREAD:
-                _refuse_table(form, folder, address)
+                raise part_of(form, folder, shown(address))
             return base, _table_files(form, address, None)
         _check_outside(filesystem, path, address)
         if any(i.base_name == INCOMPLETE for i in infos):
@@ -222,12 +223,12 @@ def _check_outside(filesystem: pafs.FileSystem, folder: str, address: str) -> No
     if isinstance(filesystem, pafs.LocalFileSystem):
         folder = os.path.realpath(folder)
     while folder not in ("", "/", "."):
-        marks = filesystem.get_file_info([f"{folder}/{name}" for name in (*LOGS, "metadata", HUDI_PART)])
+        marks = filesystem.get_file_info([f"{folder}/{name}" for name in MARKS])
         for mark in (mark for mark in marks if mark.type != pafs.FileType.NotFound):
             listed = _files([mark]) or filesystem.get_file_info(pafs.FileSelector(mark.path, allow_not_found=True))
             paths = [i.path for i in listed] or [f"{mark.path}/"] * (mark.base_name in LOGS)
             if (table := table_in(folder, paths)) is not None:
-                _refuse_table(*table, address)
+                raise part_of(*table, shown(address))
         folder = os.path.dirname(folder)
 
 
@@ -266,15 +267,6 @@ def enclosing_lakes(files: Sequence[LakeFile]) -> dict[str, str]:
                     found[str(content["lake"])] = file.path
             folder = os.path.dirname(folder)
     return found
-
-
-def _refuse_table(form: str, folder: str, address: str) -> NoReturn:
-    if form in UNREAD:
-        raise UsageError(f"{shown(address)}: {folder} is {UNREAD[form]}, which is not read here; export it as Parquet")
-    raise UsageError(
-        f"{shown(address)}: reads a part of the {form.title()} table {folder}, with files of its other versions; "
-        f"name the table: {{{form}: {folder}}}"
-    )
 
 
 def _common(folders: list[str]) -> str:

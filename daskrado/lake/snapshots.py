@@ -25,7 +25,8 @@ from daskrado.lake.block_facts import public_name
 FORMS = {"delta": "version", "iceberg": "snapshot", "folder": "version"}
 UNREAD = {"hudi": "a Hudi table", "stream": "the output of a Spark stream"}
 LOGS = {"_delta_log": "delta", ".hoodie": "hudi", "_spark_metadata": "stream"}  # folders that say which files count
-HUDI_PART = ".hoodie_partition_metadata"  # a file in each partition of a Hudi table
+_HUDI_PART = ".hoodie_partition_metadata"  # a file in each partition of a Hudi table
+MARKS = (*LOGS, "metadata", _HUDI_PART)
 _ICEBERG = (".metadata.json", ".metadata.json.gz", ".avro", "version-hint.text")  # in the folder "metadata"
 
 
@@ -136,11 +137,21 @@ def _mark(parts: Sequence[str]) -> tuple[str, list[str]] | None:
     for name, form in LOGS.items():
         if name in parts[:-1]:
             return form, [*parts[: parts.index(name)]]
-    if parts[-1].startswith(HUDI_PART):
+    if parts[-1].startswith(_HUDI_PART):
         return "hudi", [*parts[:-1]]
     if len(parts) > 1 and parts[-2] == "metadata" and (not parts[-1] or parts[-1].endswith(_ICEBERG)):
         return "iceberg", [*parts[:-2]]
     return None
+
+
+def part_of(form: str, folder: str, shown: str) -> UsageError:
+    """What to raise where an address reads a part of a table, or a form that nothing here reads."""
+    if form in UNREAD:
+        return UsageError(f"{shown}: {folder} is {UNREAD[form]}, which is not read here; export it as Parquet")
+    return UsageError(
+        f"{shown}: reads a part of the {form.title()} table {folder}, with files of its other versions; "
+        f"name the table: {{{form}: {folder}}}"
+    )
 
 
 def library(form: str, name: str, address: str) -> ModuleType:

@@ -232,7 +232,10 @@ def test_a_table_inside_a_lakes_folder_is_refused(delta: str) -> None:
         ("_spark_metadata/0", r"is the output of a Spark stream, which is not read here; export it as Parquet"),
         ("_delta_log/", r"the Delta table cannot be read \([^\n]*\)$"),
         ("_delta_log/_last_checkpoint", r"the Delta table cannot be read \([^\n]*\)$"),
-        ("metadata/", r"no metadata.json of an Iceberg table in its folder metadata, so nothing says which files count"),
+        (
+            "metadata/",
+            r"no metadata.json of an Iceberg table in its folder metadata, so nothing says which files count",
+        ),
         ("metadata/snap-1.avro", r"no metadata.json of an Iceberg table in its folder metadata"),
         ("metadata/version-hint.text", r"no metadata.json of an Iceberg table in its folder metadata"),
     ],
