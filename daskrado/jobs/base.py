@@ -34,6 +34,7 @@ from daskrado.ledger.records import Mark
 from daskrado.privacy.protect import Budget, NotPrivate, Privacy, Private, Protect, check_protected_feature
 from daskrado.privacy.relations import Relation
 from daskrado.privacy.statement import PrivacyStatement, about_domain
+from daskrado.table.arrow_arrays import as_table, is_stream
 from daskrado.table.domain import Domain
 from daskrado.table.label import TARGETS, Target
 from daskrado.table.yaml_file import Frozen
@@ -106,7 +107,8 @@ class Job(Frozen):
         listed = parts and all(isinstance(part, str | Path) and str(part) for part in parts)
         frame = any(hasattr(type(value), name) for name in ("columns", "to_table", "__arrow_c_stream__"))
         if address or listed or frame:
-            return value
+            with about_the_key():
+                return as_table(value) if is_stream(value) else value  # a run asks for its columns, then reads it
         # Never what it holds: that may be rows.
         items = sorted({type(v).__name__ for v in value}) if isinstance(value, list | tuple) else []
         given = f"{type(value).__name__} of {', '.join(items)}" if items else type(value).__name__

@@ -171,7 +171,7 @@ class LakeEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
     def _with_label(self, X: Any, y: Any, domain: Domain) -> Any:
         if y is None:
             if is_lake(X) or is_frame(X):
-                return X
+                return X if is_lake(X) else named(X, [])
             raise ValueError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None; a frame or a lake may "
                 f"hold it as column {domain.label.column!r}"

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import column_or_1d
 
 from daskrado.errors import UsageError
-from daskrado.table.arrow_arrays import as_table
+from daskrado.table.arrow_arrays import as_table, is_stream, speaks_arrow
 from daskrado.table.domain import Domain
 from daskrado.table.encoding import needed_columns
 from daskrado.table.yaml_file import parse
@@ -44,13 +44,13 @@ def is_lake(rows: Any) -> bool:
 
 def is_frame(rows: Any) -> bool:
     """Whether rows come with names of columns: pandas, Polars, Arrow, DuckDB, Dask."""
-    return isinstance(rows, pd.DataFrame) or as_table(rows) is not None or hasattr(rows, "npartitions")
+    return isinstance(rows, pd.DataFrame) or speaks_arrow(rows) or hasattr(rows, "npartitions")
 
 
 def named(rows: Any, names: list[str]) -> Any:
     """Rows with names of columns: a frame as it is, an array in the order of the Domain's columns."""
     if is_frame(rows):
-        return rows
+        return as_table(rows) if is_stream(rows) else rows
     if hasattr(rows, "toarray"):
         raise TypeError("Sparse data was passed, but dense data is required: X.toarray() makes it dense.")
     dimensions = np.ndim(rows[:1] if isinstance(rows, list) else rows)  # of a list, one row tells

@@ -9,31 +9,47 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime, time, timedelta
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from daskrado.errors import UsageError
 from daskrado.table.label import Scalar
 
+_READ: WeakSet[Any] = WeakSet()  # streams that were read
 _DAY = {"s": 86_400.0, "ms": 86_400e3, "us": 86_400e6, "ns": 86_400e9}
 
 
-def as_table(source: Any) -> pa.Table | None:
-    """A frame that speaks Arrow's C stream (Polars, DuckDB, Arrow's own), or an Arrow dataset; None for others.
+def speaks_arrow(source: Any) -> bool:
+    """Whether a frame speaks Arrow's C stream (Polars, DuckDB, Arrow's own) or is an Arrow dataset.
 
     pandas is none of them here: a NaN means "missing" there and nowhere else.
     """
-    if isinstance(source, pa.Table):
-        return source
-    if type(source).__module__.partition(".")[0] == "pandas":
-        return None
-    if hasattr(source, "__arrow_c_stream__"):
-        return pa.table(source)
-    return (
-        source.to_table() if type(source).__module__.startswith("pyarrow.") and hasattr(source, "to_table") else None
+    library = type(source).__module__.partition(".")[0]
+    return library != "pandas" and (
+        hasattr(source, "__arrow_c_stream__") or (library == "pyarrow" and hasattr(source, "to_table"))
     )
+
+
+def is_stream(source: Any) -> bool:
+    """Whether a frame is a stream of batches, which can be read once only."""
+    return speaks_arrow(source) and type(source).__name__.endswith(("Reader", "Stream"))
+
+
+def as_table(source: Any) -> pa.Table | None:
+    """A frame that speaks Arrow as an Arrow table; None for others. A stream that was read here before is refused."""
+    if isinstance(source, pa.Table) or not speaks_arrow(source):
+        return source if isinstance(source, pa.Table) else None
+    if is_stream(source):
+        if source in _READ:  # it would have no rows, without a word
+            raise UsageError(
+                "a stream of Arrow batches can be read once, and this one was read before; give a table: read_all()"
+            )
+        _READ.add(source)
+    return pa.table(source) if hasattr(source, "__arrow_c_stream__") else source.to_table()
 
 
 def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -52,6 +52,79 @@ def test_every_frame_is_fitted_and_scored_as_its_file_is(
     assert pq.read_table(tmp_path / "scored")["predicted"].to_pylist() == expected
 
 
+FIT: dict[str, Any] = {"dataset": "clinic", "epsilon": 3.0, "delta": 1e-6, "first_limit": (50.0, 1e-3)}
+ALL_KINDS = KINDS | {
+    "pandas": lambda table: table.to_pandas(),
+    "dask": lambda table: dask.dataframe.from_pandas(table.to_pandas(), npartitions=3),
+}
+
+
+@pytest.mark.parametrize("learner", ["moments", "gradient"])
+@pytest.mark.parametrize("kind", ALL_KINDS)
+def test_every_frame_is_learned_from_in_private_and_evaluated(
+    kind: str, learner: str, rows: tuple[Path, pa.Table, Domain], tmp_path: Path
+) -> None:
+    """A run asks for the columns, the blocks and the units of its lake, then reads it: of a stream there is one read.
+
+    Blocks are those of a column, units those of another; without noise to speak of, all frames give one model.
+    """
+    _, table, domain = rows
+    count = table.num_rows
+    table = table.append_column("day", pa.array([f"2026-11-{17 + i % 2}" for i in range(count)]))
+    table = table.append_column("person", pa.array([i // 2 for i in range(count)]))
+    options = FIT | {"ledger": tmp_path / "ledger.sqlite", "learner": learner, "workers": 0}
+    unit = {"column": "person", "name": "one person"}
+    fitted = daskrado.fit(
+        ALL_KINDS[kind](table), domain, unit=unit, blocks={"column": "day", "last": 2}, **options
+    )
+    assert fitted.statement.column == "person"
+    exact = daskrado.evaluate(fitted.model, ALL_KINDS[kind](table), dataset="clinic", private=False)
+    wrong = np.mean(fitted.model.predict(table).to_numpy() != table[domain.label.column].to_numpy())
+    assert exact.value.error.value == pytest.approx(wrong, abs=1e-12)
+    paid = daskrado.evaluate(
+        fitted.model, ALL_KINDS[kind](table), dataset="clinic", epsilon=20.0, ledger=tmp_path / "ledger.sqlite"
+    )
+    assert paid.value.error.low <= wrong <= paid.value.error.high
+
+
+def test_a_stream_is_read_once_and_a_second_time_is_refused(
+    rows: tuple[Path, pa.Table, Domain], tmp_path: Path
+) -> None:
+    """What was read has no rows any more: a private run of it would be paid for, and learn from nobody, in silence."""
+    _, table, domain = rows
+    stream = KINDS["arrow batches"](table)
+    ledger = tmp_path / "ledger.sqlite"
+    model = daskrado.fit(stream, domain, ledger=ledger, **FIT).model
+    before = ledger.read_bytes()
+    again = "a stream of Arrow batches can be read once, and this one was read before; give a table"
+    with pytest.raises(UsageError, match=f"lake: {again}"):
+        daskrado.fit(stream, domain, ledger=ledger, **FIT)
+    with pytest.raises(UsageError, match=again):
+        daskrado.evaluate(model, stream, dataset="clinic", epsilon=1.0, ledger=ledger)
+    with pytest.raises(UsageError, match=again):
+        model.predict(stream)
+    with pytest.raises(UsageError, match=again):
+        score(model, stream, tmp_path / "scored")
+    assert not (tmp_path / "scored").exists()
+    assert ledger.read_bytes() == before
+
+
+def test_a_stream_is_fitted_and_scored_by_the_estimator(
+    rows: tuple[Path, pa.Table, Domain], tmp_path: Path
+) -> None:
+    from daskrado.sklearn import PrivateClassifier
+
+    _, table, domain = rows
+    stream = KINDS["arrow batches"]
+    fitted = PrivateClassifier(
+        domain=domain, dataset="clinic", epsilon=3.0, delta=1e-6, ledger=str(tmp_path / "l.sqlite"), first_limit=(9.0, 1e-3)
+    ).fit(stream(table))
+    assert np.array_equal(fitted.predict(stream(table)), fitted.predict(table))
+    assert np.array_equal(fitted.predict_proba(stream(table)), fitted.predict_proba(table))
+    with pytest.raises(UsageError, match="these rows are private"):
+        fitted.score(stream(table))
+
+
 @pytest.mark.parametrize("workers", [False, True])
 def test_a_dask_frame_is_fitted_and_scored_here_and_on_workers(
     rows: tuple[Path, pa.Table, Domain], tmp_path: Path, workers: bool, request: pytest.FixtureRequest
