@@ -17,7 +17,7 @@ from daskrado.lake.frame_blocks import in_blocks
 from daskrado.lake.frame_cells import declared_cells
 from daskrado.lake.frame_columns import found_array, free_column, pandas_field, whole_numbers
 from daskrado.lake.scan import Lake
-from daskrado.table.arrow_arrays import as_table, plain
+from daskrado.table.arrow_arrays import as_table, plain, without_views
 from daskrado.table.domain import Domain, NumericColumn
 from daskrado.table.encoding import may_be_null, needed_columns, type_problem
 
@@ -87,7 +87,7 @@ def _cut(
     table = as_table(source)
     if table is not None or isinstance(source, pd.DataFrame):
         _check_columns(source.columns if table is None else pd.Index(table.column_names), columns)
-        table = _chosen(part, to_arrow(source, columns, domain) if table is None else table)
+        table = _chosen(part, to_arrow(source, columns, domain) if table is None else without_views(table))
         slices = [table.slice(at, _SLICE_ROWS) for at in range(0, table.num_rows, _SLICE_ROWS)]
         own = [FramePartition(f"slice {i}", rows, rows.num_rows, f"slice-{i}") for i, rows in enumerate(slices)]
         return own, [_describe(table)]

@@ -41,14 +41,15 @@ def growing_lake(out: str) -> Iterator[LakeTarget]:
         there = _files(filesystem, folder)
         if any(path == f"{folder}/{INCOMPLETE}" for path in there):
             raise UsageError(f"{shown(out)}: is being written, or its writer was cut off (it holds {INCOMPLETE})")
+        none = UsageError(
+            f"{shown(out)}: is no lake that daskrado ingest wrote (it has no {MANIFEST}); make one without --append"
+        )
+        if f"{folder}/{MANIFEST}" not in there:  # before the lock, which would make the folder
+            raise none
         with _alone(filesystem, folder, shown(out), local=local):
-            known = f"{folder}/{MANIFEST}" in there
-            before = read_manifest(filesystem, folder, shown(out)) if known else None
+            before = read_manifest(filesystem, folder, shown(out))
             if before is None:
-                raise UsageError(
-                    f"{shown(out)}: is no lake that daskrado ingest wrote (it has no {MANIFEST}); "
-                    "make one without --append"
-                )
+                raise none
             _remove_unlisted(filesystem, folder, before)
             target = LakeTarget(filesystem, folder, f"part-{secrets.token_hex(4)}-", before)
             try:

@@ -19,6 +19,7 @@ from daskrado.lake.files import LakeFile, first_line
 from daskrado.lake.fingerprint import ColumnFacts
 from daskrado.lake.folder_values import Reader, as_text
 from daskrado.lake.snapshots import TableVersion
+from daskrado.table.arrow_arrays import without_views
 from daskrado.table.domain import Domain
 from daskrado.table.encoding import may_be_null, type_problem
 from daskrado.table.nearest import did_you_mean
@@ -71,7 +72,7 @@ class ParquetPartition:
                     page_checksum_verification=True,
                 )
                 for group in self.row_groups:
-                    table = file.read_row_group(group, columns=stored, use_threads=False)
+                    table = without_views(file.read_row_group(group, columns=stored, use_threads=False))
                     if self.places is not None:
                         table = self._as_the_table_has_it(table, wanted, stored, deleted.get(group))
                     for name, value in self.hive:

@@ -63,6 +63,16 @@ def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return _text(column)
 
 
+def without_views(table: pa.Table) -> pa.Table:
+    """A table whose texts and bytes are plain: Arrow picks rows of no views."""
+    for place, field in enumerate(table.schema):
+        text, binary = pa.types.is_string_view(field.type), pa.types.is_binary_view(field.type)
+        if text or binary:
+            kind = pa.string() if text else pa.binary()
+            table = table.set_column(place, field.with_type(kind), table.column(place).cast(kind))
+    return table
+
+
 def _text(data: Any) -> Any:
     return data.cast(pa.string()) if pa.types.is_string_view(data.type) else data
 

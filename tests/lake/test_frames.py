@@ -74,9 +74,7 @@ def test_every_frame_is_learned_from_in_private_and_evaluated(
     table = table.append_column("person", pa.array([i // 2 for i in range(count)]))
     options = FIT | {"ledger": tmp_path / "ledger.sqlite", "learner": learner, "workers": 0}
     unit = {"column": "person", "name": "one person"}
-    fitted = daskrado.fit(
-        ALL_KINDS[kind](table), domain, unit=unit, blocks={"column": "day", "last": 2}, **options
-    )
+    fitted = daskrado.fit(ALL_KINDS[kind](table), domain, unit=unit, blocks={"column": "day", "last": 2}, **options)
     assert fitted.statement.column == "person"
     exact = daskrado.evaluate(fitted.model, ALL_KINDS[kind](table), dataset="clinic", private=False)
     wrong = np.mean(fitted.model.predict(table).to_numpy() != table[domain.label.column].to_numpy())
@@ -90,7 +88,7 @@ def test_every_frame_is_learned_from_in_private_and_evaluated(
 def test_a_stream_is_read_once_and_a_second_time_is_refused(
     rows: tuple[Path, pa.Table, Domain], tmp_path: Path
 ) -> None:
-    """What was read has no rows any more: a private run of it would be paid for, and learn from nobody, in silence."""
+    """What was read has no rows any more: a private run would be paid for and learn from nobody, in silence."""
     _, table, domain = rows
     stream = KINDS["arrow batches"](table)
     ledger = tmp_path / "ledger.sqlite"
@@ -109,18 +107,22 @@ def test_a_stream_is_read_once_and_a_second_time_is_refused(
     assert ledger.read_bytes() == before
 
 
-def test_a_stream_is_fitted_and_scored_by_the_estimator(
-    rows: tuple[Path, pa.Table, Domain], tmp_path: Path
-) -> None:
+def test_a_stream_is_fitted_and_scored_by_the_estimator(rows: tuple[Path, pa.Table, Domain], tmp_path: Path) -> None:
     from daskrado.sklearn import PrivateClassifier
 
     _, table, domain = rows
     stream = KINDS["arrow batches"]
     fitted = PrivateClassifier(
-        domain=domain, dataset="clinic", epsilon=3.0, delta=1e-6, ledger=str(tmp_path / "l.sqlite"), first_limit=(9.0, 1e-3)
+        learner="moments",
+        domain=domain,
+        dataset="clinic",
+        epsilon=3.0,
+        delta=1e-6,
+        ledger=str(tmp_path / "l.sqlite"),
+        first_limit=(9.0, 1e-3),
     ).fit(stream(table))
     assert np.array_equal(fitted.predict(stream(table)), fitted.predict(table))
-    assert np.array_equal(fitted.predict_proba(stream(table)), fitted.predict_proba(table))
+    assert np.array_equal(fitted.decision_function(stream(table)), fitted.decision_function(table))
     with pytest.raises(UsageError, match="these rows are private"):
         fitted.score(stream(table))
 

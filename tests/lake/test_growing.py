@@ -116,6 +116,7 @@ def test_an_append_that_fails_leaves_nothing(tmp_path: Path) -> None:
             ingest(days[1:], out, **options)
     with pytest.raises(UsageError, match=r"is no lake that daskrado ingest wrote.*make one without --append"):
         ingest(days[1:], str(tmp_path / "new"), append=True)
+    assert not (tmp_path / "new").exists()
 
 
 def test_two_appends_at_once(tmp_path: Path) -> None:
