@@ -19,6 +19,18 @@ BOTH = {"epsilon": 1.0, "delta": 1e-6}
 PATIENT = {"relation": "replace_one", "unit": "one patient"}
 LABEL = {"relation": "label_flip", "unit": "one label"}
 
+WARDS = ["cardiology", "maternity", "medicine", "oncology", "surgery"]
+OF_CLASSES = {
+    "label": {"column": "ward", "classes": WARDS},
+    "id": "patient_id",
+    "columns": {
+        "bmi": {"kind": "numeric", "lower": 12, "upper": 60},
+        "smoker": {"kind": "boolean"},
+        "prior_visits": {"kind": "numeric", "lower": 0, "upper": 30, "bins": [1, 3]},
+    },
+}
+OF_NUMBERS = OF_CLASSES | {"label": {"column": "length_of_stay", "kind": "number", "bounds": [0, 30]}}
+
 KINDS: dict[str, dict[str, Any]] = {
     "learn": {"protect": PATIENT, "budget": BOTH},
     "gradient": {"kind": "learn", "protect": PATIENT, "budget": BOTH, "learner": {"kind": "gradient", "steps": 4}},
@@ -30,6 +42,20 @@ KINDS: dict[str, dict[str, Any]] = {
     },
     "objective": {"kind": "learn", "protect": PATIENT, "budget": BOTH, "learner": {"kind": "objective_perturbation"}},
     "output": {"kind": "learn", "protect": PATIENT, "budget": BOTH, "learner": {"kind": "output_perturbation"}},
+    "one against the rest": {
+        "kind": "learn",
+        "domain": OF_CLASSES,
+        "protect": PATIENT,
+        "budget": {"epsilon": 6.0, "delta": 1e-6},
+        "learner": {"kind": "objective_perturbation"},
+    },
+    "descent on a number": {
+        "kind": "learn",
+        "domain": OF_NUMBERS,
+        "protect": PATIENT,
+        "budget": BOTH,
+        "learner": {"kind": "gradient", "steps": 4},
+    },
     "tuning": {
         "kind": "learn",
         "protect": PATIENT,
@@ -58,7 +84,7 @@ KINDS: dict[str, dict[str, Any]] = {
         "protect": {"unit": "one label"},
         "budget": {"epsilon": 1.0},
         "bags": "ward",
-        "values": ["cardiology", "maternity", "medicine", "oncology", "surgery"],
+        "values": WARDS,
     },
     "margins": {"protect": PATIENT, "budget": BOTH, "models": ["model.json"], "bins": 20},
     "describe": {"protect": PATIENT, "budget": BOTH},

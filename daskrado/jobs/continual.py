@@ -52,7 +52,6 @@ class ContinualJob(LearnJob):
     """A model of all blocks so far, from the sums of this night and what was released of those before."""
 
     name: ClassVar[str] = "continual"
-    targets = ("sides",)
     reserves: ClassVar[bool] = False  # a horizon goes on under the grant of its first night
     pays_by_block: ClassVar[bool] = False
     continual: Continual
@@ -180,7 +179,7 @@ class ContinualJob(LearnJob):
             )
         released = Release(self._summed.plain, self.lattice, values, std, statement)
         with run.clock("learn"):
-            learned = cast(ReleaseLearner, self.learner).fit_columns(released, self.domain)
+            learned = cast(ReleaseLearner, self.learner).fit_columns(released, self.domain).in_units(self.domain)
         model = LinearModel(self.domain, learned.weights, statement, self.learner.name, learned.details, learned.bars)
         return self._outcome(learn_outcome(self, model, released), nights, new)
 

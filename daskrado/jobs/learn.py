@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Annotated, Any, ClassVar, cast
 
@@ -110,6 +111,8 @@ class LearnJob(PrivateJob):
                 f"learner {learner.name} needs one of the statistics {', '.join(learner.statistics)}, "
                 f"got {self.statistic.name}"
             )
+        if (classes := self.domain.label.classes) is not None and hasattr(self.statistic, "classes"):
+            self.__dict__["statistic"] = replace(self.statistic, classes=len(classes))  # type: ignore[type-var]
         with about_the_key("learner: "):
             taken = self.chosen_statistic
         if taken is not None and (target := self.domain.label.target) not in taken.targets:

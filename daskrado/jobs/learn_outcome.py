@@ -37,7 +37,7 @@ def loose_norm(domain: Domain) -> Iterator[Line]:
 def headline_of(released: Release | Learned) -> Headline:
     """Released values to set against the noise on them, as the statistic itself says."""
     if isinstance(released, Learned):
-        return Headline("weights", released.weights, released.noise_std.get("weights", 0.0))
+        return Headline("weights", released.weights.ravel(), released.noise_std.get("weights", 0.0))
     return released.statistic.headline(released.values, released.noise_std)
 
 

@@ -9,6 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 import daskrado
 from daskrado.jobs.budget_report import budget_sections
 from daskrado.jobs.glossary import Glossary
@@ -17,7 +20,7 @@ from daskrado.jobs.plots import bars as bars
 from daskrado.jobs.plots import draw as draw
 from daskrado.jobs.section import Section as Section
 from daskrado.ledger.words import dearest, percent
-from daskrado.models.error_bars import MEANING, NOISE, UNSEEN
+from daskrado.models.error_bars import MEANING, NOISE, UNSEEN, ErrorBars
 from daskrado.models.linear import LinearModel
 from daskrado.privacy.statement import PrivacyStatement
 
@@ -25,7 +28,8 @@ if TYPE_CHECKING:
     from daskrado.jobs.outcome import Outcome, Result
     from daskrado.jobs.run import Run
 
-_FEW = 4
+_FEW, _FEW_CLASSES = 4, 12  # features, and classes, that a page shows beside the tables
+_Row = tuple[str, float, float, float, float, str]
 MEASURED = (  # what a report says first
     "error",
     "error of the constant guess",
@@ -103,8 +107,13 @@ def _in_short(run: Run, outcome: Outcome, result: Result) -> Section:
 
 
 def _strongest(model: LinearModel) -> Iterator[tuple[str, str]]:
-    """What speaks most for each side, noise left out."""
+    """What speaks most for each side, or for each of a few classes, noise left out."""
     if model.domain.label.classes is not None:
+        for name, own in list(_by_class(model))[:_FEW_CLASSES]:
+            most = [(row[0], row[1]) for row in own if row[-1] not in (NOISE, UNSEEN) and row[0] != "intercept"]
+            told = ", ".join(f"{feature} ({weight:+.3g})" for feature, weight in most[:_FEW] if weight > 0)
+            if told:
+                yield f"speaks for {name}", told
         return
     rows = zip(model.domain.feature_names, model.weights.tolist(), model.error_bars.marks, strict=True)
     clear = sorted(
@@ -153,33 +162,57 @@ def plain(value: Any) -> str:
 
 
 def model_sections(model: LinearModel | None, title: str = "Weights") -> Iterator[Section]:
-    """The weights with their intervals, drawn and listed."""
+    """The weights with their intervals, drawn and listed; those of each class by themselves."""
     if model is None:
         return
-    error, names = model.error_bars, model.weight_names
-    rows = list(
-        zip(names, model.weights.ravel().tolist(), error.low.tolist(), error.high.tolist(), error.marks, strict=True)
-    )
-    rows.sort(key=lambda row: -abs(row[1]))
-    ends = {name: (low, high) for name, _, low, high, _ in rows if low == low}
+    error = model.error_bars
+    if model.domain.label.classes is None:
+        yield _weights(title, _rows_of(model.weight_names, model.weights, error), error.about)
+        return
+    for name, rows in _by_class(model):
+        yield _weights(f"{title}: {name}", rows, error.about, drawn=len(model.weights) <= _FEW_CLASSES)
+
+
+def _rows_of(names: Sequence[str], weights: NDArray[np.float64], error: ErrorBars) -> list[_Row]:
+    """Name, weight, interval, p-value and mark, the largest weights first."""
+    parts = (weights, error.low, error.high, error.p_values)
+    rows = list(zip(names, *(part.tolist() for part in parts), error.marks, strict=True))
+    return sorted(rows, key=lambda row: -abs(row[1]))
+
+
+def _by_class(model: LinearModel) -> Iterator[tuple[str, list[_Row]]]:
+    """The weights of each of several classes."""
+    error, width = model.error_bars, model.domain.width
+    for k, one in enumerate(model.domain.label.values):
+        own = slice(k * width, (k + 1) * width)
+        bars_ = ErrorBars(error.low[own], error.high[own], error.seen[own], error.about)
+        yield str(one), _rows_of(model.domain.feature_names, model.weights[k], bars_)
+
+
+def _weights(title: str, rows: list[_Row], about: str, *, drawn: bool = True) -> Section:
+    ends = {name: (low, high) for name, _, low, high, _, _ in rows if low == low}
     weak = frozenset(name for name, *_, mark in rows if mark in (NOISE, UNSEEN))
     unseen = sum(mark == UNSEEN for *_, mark in rows)
-    said = [f"{error.about[0].upper()}{error.about[1:]}."]
+    said = [f"{about[0].upper()}{about[1:]}."]
     if ends:
         said.append(f"Lines are the intervals; grey bars may be noise: {sum(m == NOISE for *_, m in rows)} weights.")
     if unseen:
         said.append(f"{unseen} features are unseen: {MEANING[UNSEEN]}.")
-    yield Section(
+    return Section(
         title,
         text=" ".join(said),
-        header=("feature", "weight", "95 % interval", "mark"),
+        header=("feature", "weight", "95 % interval", "p", "mark"),
         rows=[
-            (name, f"{weight:+.5g}", f"{low:+.4g} to {high:+.4g}" if name in ends else "", mark)
-            for name, weight, low, high, mark in rows
+            (name, f"{weight:+.5g}", *((f"{low:+.4g} to {high:+.4g}", _p(p)) if name in ends else ("", "")), mark)
+            for name, weight, low, high, p, mark in rows
         ],
-        plot=bars({name: weight for name, weight, *_ in rows}, "weight", ends=ends, faint=weak),
+        plot=bars({name: weight for name, weight, *_ in rows}, "weight", ends=ends, faint=weak) if drawn else "",
         folded=True,
     )
+
+
+def _p(value: float) -> str:
+    return f"{value:.2g}" if value >= 1e-4 else "< 0.0001"
 
 
 def privacy_sections(statement: PrivacyStatement) -> Iterator[Section]:

@@ -19,11 +19,11 @@ from daskrado.engines.answers import REFUSED
 from daskrado.errors import DataError, UsageError
 from daskrado.jobs.manifest import file_digest
 from daskrado.jobs.report import Section, draw
-from daskrado.learners.black_box import BlackBox, linear_weights
+from daskrado.learners.black_box import BlackBox, class_weights, linear_weights
 from daskrado.models.linear import LinearModel
 from daskrado.privacy.statement import PrivacyStatement
 from daskrado.table.domain import Domain
-from daskrado.table.label import Scalar
+from daskrado.table.label import Label, Scalar
 
 PICKLE = "student.pickle"
 
@@ -49,6 +49,18 @@ class Student:
     def save(self, path: Path) -> None:
         """Write the estimator, where it is no LinearModel."""
         path.write_bytes(pickle.dumps(self.estimator))
+
+
+def named_classes(label: Label, classes: tuple[Scalar, ...] | None) -> tuple[Scalar, ...] | None:
+    """The classes that teachers tell apart: as the Domain names them, or as given; None for the label's two sides."""
+    if label.classes is not None:
+        if classes not in (None, label.classes):
+            raise ValueError("classes are named in the domain's label: drop classes here")
+        return label.classes
+    pair = set(label.two_values("kind teachers"))
+    if classes is not None and (len(set(classes)) < len(classes) or len(classes) < 2 or not pair <= set(classes)):
+        raise ValueError("classes must be distinct label values and include the domain's two")
+    return classes
 
 
 def train_student(
@@ -85,7 +97,8 @@ def train_student(
             f"student.learner {box.title} fails on the {count} private answers ({type(error).__name__}: "
             f"{' '.join(str(error).split())}); they are kept: another student.learner learns from them at no cost"
         ) from error
-    weights = linear_weights(estimator, len(classes))
+    several = domain.label.classes is not None
+    weights = class_weights(estimator, len(classes)) if several else linear_weights(estimator, len(classes))
     details = {"student_of": "private answers of teachers", "queries": count}
     model = None if weights is None else LinearModel(domain, weights, statement, box.title, details)
     return Student(estimator, model, classes, count)
@@ -144,7 +157,8 @@ class TeachersFindings:
         )
         if self.student.model is None:
             return [answers, Section("Margins", text=text)]
-        scores = x @ self.student.model.weights
+        scores = x @ self.student.model.weights.T
+        scores = scores if scores.ndim == 1 else scores.max(axis=1)
         plot = self._margins(scores)
         told: list[tuple[str, ...]] = [
             (name, *(f"{np.quantile(scores[mine], part):.4g}" for part in (0.05, 0.5, 0.95)))

@@ -26,7 +26,7 @@ from daskrado.engines.sparse_vector import MAX_INSTANCES
 from daskrado.engines.votes import NEXT_ENGINE
 from daskrado.errors import DataError, UsageError, about_the_key
 from daskrado.jobs.base import Address, Charge, Line, Outcome, PrivateJob, Run
-from daskrado.jobs.student import Student, TeachersFindings, train_student
+from daskrado.jobs.student import Student, TeachersFindings, named_classes, train_student
 from daskrado.jobs.teacher_session import ANSWERS, ERROR_RATE, Session, read_queries, session_of
 from daskrado.lake.scan import Lake, open_lake
 from daskrado.lake.shards import KEPT_PLACE, Sharding, check_places, encode_queries
@@ -38,7 +38,7 @@ from daskrado.privacy.events import exact
 from daskrado.privacy.protect import Budget, Protect
 from daskrado.privacy.relations import Relation
 from daskrado.privacy.statement import PrivacyStatement
-from daskrado.table.label import Scalar
+from daskrado.table.label import Scalar, Target
 from daskrado.table.yaml_file import Frozen
 
 TO_BE_ESTIMATED = "optimal composition of as many sparse-vector instances as the teachers' error asks for"
@@ -113,6 +113,7 @@ class TeachersJob(PrivateJob):
     title: ClassVar[str] = "{job.dataset}: a student of private answers"
     addresses: ClassVar[tuple[Address, ...]] = (("queries",),)
     counts_units: ClassVar[bool] = True
+    targets: ClassVar[tuple[Target, ...]] = ("sides", "classes")
     weighs_units: ClassVar[bool] = False
     reserves: ClassVar[bool] = False  # the engine may go on under the grant that it had
 
@@ -142,11 +143,8 @@ class TeachersJob(PrivateJob):
             raise ValueError("a replaced record may bring another id and reach two shards: use shard_by: position")
         if self.aside and relation is not Relation.LABEL_FLIP:
             raise ValueError(f"queries.aside publishes features: only under relation label_flip, not {relation}")
-        with about_the_key():
-            pair = set(self.domain.label.two_values("kind teachers"))
-        classes = pair if self.classes is None else set(self.classes)
-        if self.classes is not None and (len(classes) < len(self.classes) or len(classes) < 2 or not pair <= classes):
-            raise ValueError("classes must be distinct label values and include the domain's two")
+        with about_the_key():  # before anybody sees the frozen value
+            self.__dict__["classes"] = named_classes(self.domain.label, self.classes)
         return self
 
     @property

@@ -113,7 +113,7 @@ class Passes:
 
         Where units are protected, the sum is that of the statistic bounded for them.
         """
-        target = self.domain.label.target
+        target = self.domain.label.target if self._job.against is None else "sides"
         if target not in statistic.targets and statistic.label_use != "none":
             raise UsageError(f"{statistic.name} is not meant for a label that is {TARGETS[target]}")
         if self._bound is not None and isinstance(statistic, Statistic):
@@ -149,6 +149,12 @@ class Passes:
         found.domain, found.lattice = domain, lattice
         form = f"{domain.digest()} {lattice.norm_bound!r} {lattice.bits}"
         found._job = replace(self._job, domain=domain, lattice=lattice, form=form, keep=keep)
+        return found
+
+    def against(self, one: int) -> Passes:
+        """Passes over the same rows with a label of two sides: one of several classes, by its number, or the rest."""
+        found = copy.copy(self)
+        found._job = replace(self._job, against=one)
         return found
 
     def over_another(self, source: Any) -> contextlib.AbstractContextManager[Passes]:

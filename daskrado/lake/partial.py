@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from daskrado.table.domain import Domain
 from daskrado.table.encoded_table import EncodedTable, Problem
 from daskrado.table.encoding import encode_groups, encode_table, needed_columns
 from daskrado.table.inner_loops import compile_loops
+from daskrado.table.label_sides import against_rest
 from daskrado.table.lattice import Lattice
 from daskrado.table.products import Features
 
@@ -56,6 +57,7 @@ class Job:
     seeded: bool
     by_unit: bool = False  # all rows of a unit have one seed, so that it is in one share
     share: Share | None = None
+    against: int | None = None  # the number of a class, from 1: labels are this one or the rest, as two sides
     rows: int | None = None  # of the lake, for sums that go by position
     class_weights: tuple[int, int] | None = None  # of the negative and the positive label, as ``statistics.bounded``
     part: Part | None = None  # of the lake's ids: rows of others count as nothing
@@ -71,6 +73,7 @@ class Job:
         """The statistic of a block, or of its rows in the share."""
         rows = self.statistic.thin(rows)
         rows = rows if self.share is None else self.share.of(rows)
+        rows = rows if self.against is None else replace(rows, y=against_rest(rows.y, self.against))
         if self.statistic.compact:
             return self.statistic.partial(rows)
         total = self.statistic.zero()
@@ -174,7 +177,13 @@ def _keeper(job: Job, size: int, store: RowStore) -> Callable[[str, list[Rows]],
 def _at_once(job: Job, encoded: EncodedTable, name: str, material: bytes) -> NDArray[Any] | None:
     """The sum over a whole table, where the statistic has a faster way to it than block by block."""
     direct = type(job.statistic).of_table is not Additive.of_table
-    if not direct or not job.compiled or job.share is not None or job.domain.kernel is not None:
+    if (
+        not direct
+        or not job.compiled
+        or job.share is not None
+        or job.against is not None
+        or job.domain.kernel is not None
+    ):
         return None
     if encoded.labels is None or encoded.groups is not None or not encoded.length:
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -44,6 +44,16 @@ class Learned:
     def chosen_as(self, learner: str, **details: Any) -> Learned:
         """The same weights, with the facts on how their learner was chosen before its own."""
         return replace(self, details={"chosen": learner, **details} | self.details)
+
+
+def alike(details: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Facts on several fits as one: what all have in common, else what each has.
+
+    >>> alike([{"ridge": 2, "rounds": 5}, {"ridge": 2, "rounds": 7}])
+    {'ridge': 2, 'rounds': [5, 7]}
+    """
+    listed = {key: [one.get(key) for one in details] for key in details[0]}
+    return {key: values[0] if all(one == values[0] for one in values) else values for key, values in listed.items()}
 
 
 class Learner(ABC):

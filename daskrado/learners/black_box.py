@@ -239,3 +239,13 @@ def linear_weights(estimator: Any, classes: int) -> Floats | None:
     if weights is None or known is None or len(known) != 2 or np.any(np.asarray(estimator.intercept_) != 0):
         return None
     return np.asarray(weights, dtype=np.float64).reshape(-1)
+
+
+def class_weights(estimator: Any, classes: int) -> Floats | None:
+    """The same for several classes, of which the largest dot product is predicted: one row of weights for each."""
+    weights = estimator.weights_ if isinstance(estimator, Linear) else getattr(estimator, "coef_", None)
+    known, constant = getattr(estimator, "classes_", ()), getattr(estimator, "intercept_", 0.0)
+    if weights is None or list(known) != list(range(classes)) or np.any(np.asarray(constant) != 0):
+        return None
+    found = np.asarray(weights, dtype=np.float64)
+    return found if found.shape == (classes, found.shape[-1]) else None

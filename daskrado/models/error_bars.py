@@ -72,6 +72,12 @@ class ErrorBars:
         """Weights whose noise alone is known, and stays within ``reach`` with the chance LEVEL."""
         return cls(weights - reach, weights + reach, np.ones(len(weights), dtype=bool), NOISE_ALONE)
 
+    @classmethod
+    def joined(cls, parts: Sequence[ErrorBars]) -> ErrorBars:
+        """Those of several vectors of weights, one after another; what they are about is said of the first."""
+        low, high, seen = (np.concatenate([getattr(one, name) for one in parts]) for name in ("low", "high", "seen"))
+        return cls(low, high, seen, parts[0].about)
+
     @property
     def marks(self) -> list[str]:
         """One word for each weight: see ``MEANING``."""

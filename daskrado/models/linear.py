@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from daskrado.errors import DataError, UsageError
 from daskrado.models.decision import Decision
 from daskrado.models.error_bars import ErrorBars, why_none
-from daskrado.models.link import Link, own_link
-from daskrado.models.sql import select_margins, select_numbers, select_predictions
+from daskrado.models.link import Link, Shares, own_link, own_shares
+from daskrado.models.sql import select_classes, select_margins, select_numbers, select_predictions
 from daskrado.privacy.statement import PrivacyStatement
 from daskrado.table.arrow_arrays import as_table
 from daskrado.table.domain import Domain
@@ -62,15 +62,10 @@ class LinearModel:
     decision: Decision = Decision()  # noqa: RUF009 - frozen
 
     def __post_init__(self) -> None:
-        if self.weights.shape != self._shape(self.domain):
+        if self.weights.shape != self.domain.weights_shape:
             raise UsageError(f"{self.weights.shape} weights for a Domain of {self.domain.width} features")
         if not np.isfinite(self.weights).all():
             raise UsageError("weights must be finite")
-
-    @staticmethod
-    def _shape(domain: Domain) -> tuple[int, ...]:
-        classes = domain.label.classes
-        return (domain.width,) if classes is None else (len(classes), domain.width)
 
     @property
     def error_bars(self) -> ErrorBars:
@@ -127,6 +122,11 @@ class LinearModel:
     def _link(self) -> Link:
         if self.domain.label.target == "number":
             raise UsageError(f"label {self.domain.label.column!r} is a number: a model of it gives no probabilities")
+        if self.domain.label.classes is not None:
+            raise UsageError(
+                f"label {self.domain.label.column!r} has several classes: a threshold is for one of two sides; "
+                "predict_proba gives the probability of each"
+            )
         if self.link is None:
             raise UsageError(
                 f"learner {self.learner} ({self.details.get('loss', 'no loss')}) gives margins, not probabilities: "
@@ -156,12 +156,23 @@ class LinearModel:
         return pd.DataFrame(dict(zip(self.domain.label.pair, (1 - positive, positive), strict=True)), index=index)
 
     def shares(self, margins: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The probability of each of several classes: by softmax, or of least squares the margins themselves."""
-        if self.details.get("loss") == "softmax":
-            powers = np.exp(margins - margins.max(axis=1, keepdims=True))
-        else:  # of the indicator of each class; all are at least a little likely
-            powers = np.clip(margins, 1e-6, 1.0)
-        return np.asarray(powers / powers.sum(axis=1, keepdims=True))
+        """The probability of each of several classes."""
+        if self.class_shares is None:
+            raise UsageError(
+                f"learner {self.learner} ({self.details.get('loss', 'no loss')}) gives margins of each class, not "
+                "probabilities: take gradient, moments or a logistic loss"
+            )
+        return self.class_shares(margins)
+
+    @property
+    def class_shares(self) -> Shares | None:
+        """From margins of several classes to their probabilities; None where there are two, or the loss has none."""
+        return None if self.domain.label.classes is None else own_shares(self.learner, self.details)
+
+    @property
+    def gives_probabilities(self) -> bool:
+        """Whether margins are probabilities in another form."""
+        return self.link is not None or self.class_shares is not None
 
     def ranks(self, table: pa.Table | pd.DataFrame) -> NDArray[np.float64]:
         """The share of the evaluated units whose margin is smaller, row by row."""
@@ -264,7 +275,7 @@ class LinearModel:
             raise UsageError(f"{where}: details must be a mapping of keys, got {type(details).__name__}")
         return cls(
             domain=domain,
-            weights=np.array(list(weights.values()), dtype=np.float64).reshape(cls._shape(domain)),
+            weights=np.array(list(weights.values()), dtype=np.float64).reshape(domain.weights_shape),
             statement=statement,
             learner=content["learner"],
             details=details,
@@ -289,10 +300,14 @@ class LinearModel:
         """A SELECT that gives the same margins, in standard SQL (checked in DuckDB and SQLite).
 
         A row that predict refuses gets a null margin: a null, NaN, infinity or value that the Domain does not allow.
-        With ``probability`` it also gives the probability and the predicted label; the one that is a number always.
+        With ``probability`` it also gives the probability and the predicted label; that of a number, or of several
+        classes, always: then the margin is the largest, and the probability is of the label.
         """
         if self.domain.label.classes is not None:
-            raise UsageError("a model of several classes has no SQL; score the lake with daskrado predict")
+            if probability:
+                self.shares(np.zeros((1, len(self.weights))))  # refused where there are none
+            shares = self.class_shares if probability else None
+            return select_classes(self.domain, self.weights.tolist(), table, keep, shares)
         margins = select_margins(self.domain, self.weights.tolist(), table, keep)
         if self.domain.label.bounds is not None and not probability:
             return select_numbers(margins, self.domain.label.span[0], self.domain.label.bounds, keep)

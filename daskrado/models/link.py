@@ -17,6 +17,7 @@ from daskrado.models.evaluation import Cells, Floats
 
 OWN = "its own loss"
 MOST_HUBER = 0.5  # share of the Huber loss up to which margins count as log-odds
+LEAST_SHARE = 1e-6  # of each of several classes, before shares are made to add up to 1
 _ROUNDS = 50
 _UNLIKELY = 0.01  # a straight line of log-odds is given up where it fits this badly
 
@@ -103,6 +104,34 @@ def own_link(learner: str, details: Mapping[str, Any]) -> Link | None:
     if weights is not None:
         return None
     return Pieces() if loss == "square" or (loss is None and learner == "moments") else None
+
+
+@dataclass(frozen=True)
+class Shares:
+    """The probability of each of several classes: softmax of the margins, or what ``link`` says of each against the
+    rest, at least LEAST_SHARE, made to add up to 1.
+
+    Reference
+        Zadrozny and Elkan (2002), one-against-all probabilities, normalised.
+    """
+
+    link: Link | None = None
+
+    def __call__(self, margins: Floats) -> Floats:
+        if self.link is None:
+            powers = np.exp(margins - margins.max(axis=1, keepdims=True))
+        else:
+            powers = np.maximum(self.link(margins), LEAST_SHARE)
+        return np.asarray(powers / powers.sum(axis=1, keepdims=True))
+
+
+def own_shares(learner: str, details: Mapping[str, Any]) -> Shares | None:
+    """What a learner's loss says of several classes; least squares of moments learns indicators, 0 or 1."""
+    loss = details.get("loss")
+    if loss == "softmax":
+        return Shares()
+    link = Pieces((0.0, 1.0), (0.0, 1.0)) if loss is None and learner == "moments" else own_link(learner, details)
+    return None if link is None else Shares(link)
 
 
 def link_from_json(content: Any, where: str) -> Link:

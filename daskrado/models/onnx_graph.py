@@ -2,7 +2,8 @@
 
 Each column is one input of shape (rows). Numbers and dates (days since 1970) are doubles, NaN where there is none;
 texts are strings, whole numbers int64, truths bool. A category or truth that may be null has a second input, bool,
-``<column> is null``. A row that predict refuses has the margin NaN.
+``<column> is null``. A row that predict refuses has the margin NaN. Of several classes margin and probability have
+the shape (rows, classes), in the order of the Domain.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskrado.errors import UsageError
-from daskrado.models.link import Logistic, Pieces
+from daskrado.models.link import LEAST_SHARE, Link, Logistic, Pieces, Shares
 from daskrado.table.domain import BooleanColumn, CategoricalColumn, NumericColumn
 from daskrado.table.label import Scalar
 
@@ -32,8 +33,6 @@ def write_onnx(model: LinearModel, path: Path) -> list[str]:
         import onnx
     except ModuleNotFoundError:
         raise UsageError("ONNX needs the package onnx: pip install 'daskrado[onnx]'") from None
-    if model.domain.label.classes is not None:
-        raise UsageError("a model of several classes has no ONNX graph; score the lake with daskrado predict")
     if model.domain.kernel is not None:
         raise UsageError("a kernel model has no short ONNX graph; score the lake with daskrado predict")
     graph = _Graph(onnx)
@@ -85,26 +84,31 @@ class _Graph:
         return total
 
     def model(self, model: LinearModel) -> None:
-        """Margin, probability where the model has a link, label."""
+        """Margin, probability where the model gives it, label."""
         domain, weights, at = model.domain, model.weights, 0
+        several = weights.ndim > 1
         parts: list[str] = []
         squares: list[str] = []
         ones = domain.intercept**2
+
+        def times(value: str, own: NDArray[np.float64]) -> None:
+            parts.append(self.node("Mul", self.tall(value) if several else value, self.constant(own)))
+
         for name, column in domain.columns.items():
-            mine = weights[at : at + column.size]
+            mine = weights[..., at : at + column.size]
             at += column.size
             if isinstance(column, NumericColumn):
                 found, null = self._number(name, column)
                 if column.bins is None:
                     value = self._scaled(found, column)
-                    parts.append(self.node("Mul", value, self.constant(mine[0])))
+                    times(value, mine[..., 0])
                     squares.append(self.node("Mul", value, value))
                 else:
                     parts.append(self._binned(found, column, mine))
                     ones += 1
             elif isinstance(column, BooleanColumn):
                 value, null = self._truth(name, column)
-                parts.append(self.node("Mul", value, self.constant(mine[0])))
+                times(value, mine[..., 0])
                 ones += 1
             else:
                 value, null = self._category(name, column, mine)
@@ -112,22 +116,44 @@ class _Graph:
                 ones += 1
             if null is not None and column.flags:
                 flag = self.cast(null, "DOUBLE")
-                parts.append(self.node("Mul", flag, self.constant(weights[at])))
+                times(flag, weights[..., at])
                 squares.append(flag)
                 at += 1
         if domain.intercept:
-            parts.append(self.constant(weights[at] * domain.intercept))
+            parts.append(self.constant(weights[..., at] * domain.intercept))
         square = self.sum([*squares, self.constant(ones)])
         bound = self.constant(domain.norm_bound)
         clip = self.node("Div", bound, self.node("Max", self.node("Sqrt", square), bound))
+        clip = self.tall(clip) if several and squares else clip
         margin = self.node("Mul", self.sum(parts), clip, out="margin")
-        self._out("margin", "DOUBLE")
+        self._out("margin", "DOUBLE", several)
+        if several:
+            self._class_label(margin, model.class_shares, model.domain.label.values)
+            return
         if model.link is not None:
-            self._probability(margin, model.link)
+            self._linked(margin, model.link, "probability")
+            self._out("probability", "DOUBLE")
         if model.domain.label.bounds is not None:
             self._number_label(margin, model.domain.label.span[0], model.domain.label.bounds)
         else:
             self._label(margin, model.decision.threshold, model.domain.label.pair)
+
+    def tall(self, value: str) -> str:
+        """One value for each row as a column, to go with a row of one for each class."""
+        return self.node("Unsqueeze", value, self.constant([1], np.int64))
+
+    def _class_label(self, margin: str, shares: Shares | None, classes: Sequence[Scalar]) -> None:
+        """The class of the largest margin, and the probability of each."""
+        if shares is not None and shares.link is None:
+            self.node("Softmax", margin, axis=1, out="probability")
+        elif shares is not None and shares.link is not None:
+            likely, least = self._linked(margin, shares.link), self.constant(LEAST_SHARE)
+            likely = self.where(self.node("Less", likely, least), least, likely)
+            total = self.node("ReduceSum", likely, self.constant([1], np.int64), keepdims=1)
+            self.node("Div", likely, total, out="probability")
+        if shares is not None:
+            self._out("probability", "DOUBLE", True)
+        self._named(self.node("ArgMax", margin, axis=1, keepdims=0), classes)
 
     def _number(self, name: str, column: NumericColumn) -> tuple[str, str | None]:
         """The number, filled where the Domain says so, else NaN; and whether it was missing."""
@@ -150,11 +176,11 @@ class _Graph:
 
     def _binned(self, value: str, column: NumericColumn, weights: NDArray[np.float64]) -> str:
         assert column.bins is not None
-        tall = self.node("Unsqueeze", value, self.constant([1], np.int64))
-        above = self.cast(self.node("GreaterOrEqual", tall, self.constant([column.bins])), "INT64")
+        above = self.cast(self.node("GreaterOrEqual", self.tall(value), self.constant([column.bins])), "INT64")
         code = self.node("ReduceSum", above, self.constant([1], np.int64), keepdims=0)
-        known = self.node("Gather", self.constant(weights), code)
-        return self.where(self.node("IsNaN", value), self.constant(math.nan), known)
+        known = self.node("Gather", self.constant(weights.T), code)
+        odd = self.node("IsNaN", value)
+        return self.where(self.tall(odd) if weights.ndim > 1 else odd, self.constant(math.nan), known)
 
     def _codes(self, name: str, values: Sequence[Scalar], codes: Sequence[int], default: int) -> str:
         """A column's values as whole numbers."""
@@ -179,7 +205,11 @@ class _Graph:
                 f"column {name!r}: ONNX cannot trim texts; trim them first, and drop trim from the domain"
             )
         count = len(column.values)
-        table = [*weights.tolist(), *([] if column.other else [math.nan])]  # the last place is any other value
+        table = (
+            weights.T
+            if column.other
+            else np.pad(weights.T, [(0, 1), *[(0, 0)] * (weights.ndim - 1)], constant_values=math.nan)
+        )  # the last place is any other value
         code = self._codes(name, column.values, range(count), count)
         if isinstance(column.values[0], bool):
             code = self.where(
@@ -200,22 +230,19 @@ class _Graph:
             code = self.where(null, self.constant(int(bool(column.fill)), np.int64), code)
         return self.node("Gather", self.constant([-1.0, 1.0, math.nan]), code), null
 
-    def _probability(self, margin: str, link: Any) -> None:
+    def _linked(self, margin: str, link: Link, out: str | None = None) -> str:
+        """A link of margins."""
         if isinstance(link, Logistic):
             odds = self.node("Mul", margin, self.constant(link.slope))
-            self.node("Sigmoid", self.node("Add", odds, self.constant(link.offset)), out="probability")
-        else:
-            assert isinstance(link, Pieces)
-            slopes = np.diff(link.probabilities) / np.diff(link.margins)
-            total = self.node(
-                "Add", self.node("Mul", margin, self.constant(0.0)), self.constant(link.probabilities[0])
-            )
-            for left, change in zip(link.margins, np.diff([0.0, *slopes, 0.0]), strict=True):
-                beyond = self.node("Sub", margin, self.constant(left))
-                beyond = self.where(self.node("Greater", beyond, self.constant(0.0)), beyond, self.constant(0.0))
-                total = self.node("Add", total, self.node("Mul", beyond, self.constant(change)))
-            self.node("Identity", total, out="probability")
-        self._out("probability", "DOUBLE")
+            return self.node("Sigmoid", self.node("Add", odds, self.constant(link.offset)), out=out)
+        assert isinstance(link, Pieces)
+        slopes = np.diff(link.probabilities) / np.diff(link.margins)
+        total = self.node("Add", self.node("Mul", margin, self.constant(0.0)), self.constant(link.probabilities[0]))
+        for left, change in zip(link.margins, np.diff([0.0, *slopes, 0.0]), strict=True):
+            beyond = self.node("Sub", margin, self.constant(left))
+            beyond = self.where(self.node("Greater", beyond, self.constant(0.0)), beyond, self.constant(0.0))
+            total = self.node("Add", total, self.node("Mul", beyond, self.constant(change)))
+        return self.node("Identity", total, out=out)
 
     def _number_label(self, margin: str, middle: float, bounds: tuple[float, float]) -> None:
         low, high = map(self.constant, bounds)
@@ -225,15 +252,18 @@ class _Graph:
         self._out("label", "DOUBLE")
 
     def _label(self, margin: str, threshold: float, pair: Sequence[Scalar]) -> None:
-        yes = self.cast(self.node("GreaterOrEqual", margin, self.constant(threshold)), "INT64")
+        self._named(self.cast(self.node("GreaterOrEqual", margin, self.constant(threshold)), "INT64"), pair)
+
+    def _named(self, places: str, values: Sequence[Scalar]) -> None:
+        """The label's values by their places."""
         kinds = {bool: ("BOOL", np.bool_), int: ("INT64", np.int64), float: ("DOUBLE", np.float64)}
-        kind, dtype = kinds.get(type(pair[0]), ("STRING", object))
-        self.node("Gather", self.constant(list(pair), dtype), yes, out="label")
+        kind, dtype = kinds.get(type(values[0]), ("STRING", object))
+        self.node("Gather", self.constant(list(values), dtype), places, out="label")
         self._out("label", kind)
 
-    def _out(self, name: str, kind: str) -> None:
-        dtype = getattr(self.onnx.TensorProto, kind)
-        self.outputs.append(self.onnx.helper.make_tensor_value_info(name, dtype, ["rows"]))
+    def _out(self, name: str, kind: str, several: bool = False) -> None:
+        dtype, shape = getattr(self.onnx.TensorProto, kind), ["rows", "classes"] if several else ["rows"]
+        self.outputs.append(self.onnx.helper.make_tensor_value_info(name, dtype, shape))
 
     def finished(self, model: LinearModel) -> Any:
         """The whole model, with its statement of privacy as metadata."""

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from daskrado.errors import UsageError
-from daskrado.models.link import Link, Logistic, Pieces
+from daskrado.models.link import LEAST_SHARE, Link, Logistic, Pieces, Shares
 from daskrado.table.domain import BooleanColumn, CategoricalColumn, Column, DateColumn, Domain, NumericColumn
 from daskrado.table.label import Scalar
 
@@ -15,46 +15,112 @@ _BLANKS = "' \t\n\x0b\x0c\r'"  # what trimming takes away
 
 
 def select_margins(domain: Domain, weights: Sequence[float], table: str, keep: Sequence[str]) -> str:
-    """A SELECT of the ``keep`` columns and the margin of each row of ``table``.
+    """A SELECT of the ``keep`` columns and the margin of each row of ``table``."""
+    return _select(domain, [weights], ["margin"], table, keep, _prefix(domain, keep))
+
+
+def select_classes(
+    domain: Domain, weights: Sequence[Sequence[float]], table: str, keep: Sequence[str], shares: Shares | None
+) -> str:
+    """A SELECT of the ``keep`` columns, the largest of the margins of several classes and its class, the first of
+    equal ones; with ``shares`` also the probability of that class."""
+    kept, prefix = _kept(keep), _prefix(domain, keep)
+    names = [f"{prefix}m{place}" for place in range(len(weights))]
+    found = _select(domain, weights, names, table, keep, prefix)
+    best = [(name, str(place)) for place, name in enumerate(names)]
+    while len(best) > 1:  # a tournament: engines have no common name for the largest of some columns
+        won, columns = [], []
+        for (a, at_a), (b, at_b) in zip(best[::2], best[1::2], strict=False):
+            won.append((f"{a}w", f"{a}p"))
+            columns += [f"CASE WHEN {a} >= {b} THEN {a} ELSE {b} END AS {a}w"]
+            columns += [f"CASE WHEN {a} >= {b} THEN {at_a} ELSE {at_b} END AS {a}p"]
+        best = [*won, *best[2 * len(won) :]]
+        found = f"SELECT *, {', '.join(columns)}\nFROM ({found}) AS compared"
+    top, place = best[0]
+    assert domain.label.classes is not None
+    cases = " ".join(f"WHEN {at} THEN {_literal(one)}" for at, one in enumerate(domain.label.classes))
+    likely = "" if shares is None else f"{_share(shares, top, names)} AS probability, "
+    return (
+        f"SELECT {kept}{top} AS margin, {likely}\n"
+        f"CASE WHEN {top} IS NOT NULL THEN CASE {place} {cases} END END AS predicted\nFROM ({found}) AS scored"
+    )
+
+
+def _share(shares: Shares, top: str, names: Sequence[str]) -> str:
+    """The probability of the class whose margin is largest."""
+    if shares.link is None:
+        return f"1.0 / {_sum([f'EXP({name} - {top})' for name in names])}"
+    link = shares.link
+
+    def part(name: str) -> str:
+        likely = _probability(link, name)
+        return f"CASE WHEN {likely} < {_number(LEAST_SHARE)} THEN {_number(LEAST_SHARE)} ELSE {likely} END"
+
+    return f"{part(top)} / {_sum([part(name) for name in names])}"
+
+
+def _prefix(domain: Domain, keep: Sequence[str]) -> str:
+    """What names of columns begin with that are made here, and no other does."""
+    prefix = "f"
+    while any(name.lower().startswith(prefix) for name in (*keep, *domain.columns)):
+        prefix = f"_{prefix}"
+    return prefix
+
+
+def _select(
+    domain: Domain,
+    weights: Sequence[Sequence[float]],
+    names: Sequence[str],
+    table: str,
+    keep: Sequence[str],
+    prefix: str,
+) -> str:
+    """A SELECT of the ``keep`` columns and of one margin for each vector of weights.
 
     The inner SELECT gives one value for each column: a scaled number, or of one-hot features the weight of the one
-    that is 1. Such a column adds exactly 1 to the row's squared norm.
+    that is 1, for each vector. Such a column adds exactly 1 to the row's squared norm.
     """
     if domain.kernel is not None:
         raise UsageError("a kernel model has no short SQL; score the lake with daskrado predict")
     keep = tuple(dict.fromkeys(keep))
     _check_names(domain, keep)
-    prefix = "f"
-    while any(name.lower().startswith(prefix) for name in (*keep, *domain.columns)):
-        prefix = f"_{prefix}"
-    left = iter(weights)
-    inner, dot, squares = [_name(c) for c in keep], [], []
+    left = [iter(one) for one in weights]
+    inner, squares = [_name(c) for c in keep], []
+    dots: list[list[str]] = [[] for _ in left]
     one_hots = 0
+
+    def times(value: str) -> None:
+        for dot, own in zip(dots, left, strict=True):
+            dot.append(f"{_number(next(own))} * {value}")
+
     for name, column in domain.columns.items():
         alias = f"{prefix}{len(inner)}"
         if len(column.feature_names(name)) == 1 and not isinstance(column, CategoricalColumn):
             inner.append(f"{_scaled(name, column)} AS {alias}")
-            dot.append(f"{_number(next(left))} * {alias}")
+            times(alias)
             squares.append(f"{alias} * {alias}")
         else:
-            inner.append(f"{_weight(name, column, left)} AS {alias}")
-            dot.append(alias)
+            for dot, own in zip(dots, left, strict=True):
+                alias = f"{prefix}{len(inner)}"
+                inner.append(f"{_weight(name, column, own)} AS {alias}")
+                dot.append(alias)
             one_hots += 1
         if column.flags:
             alias = f"{prefix}{len(inner)}"
             inner.append(f"CASE WHEN {_there(name, column)} THEN 0.0 ELSE 1.0 END AS {alias}")
-            dot.append(f"{_number(next(left))} * {alias}")
+            times(alias)
             squares.append(alias)
     if domain.intercept:
-        dot.append(f"{_number(next(left))} * {_number(domain.intercept)}")
+        times(_number(domain.intercept))
     square = _sum([*squares, _number(one_hots + domain.intercept**2)])
     bound = _number(domain.norm_bound)
+    clip = f"CASE WHEN {square} > {bound} * {bound} THEN {bound} / SQRT({square}) ELSE 1.0 END"
     kept = "".join(f"{_name(c)}, " for c in keep)
-    return (
-        f"SELECT {kept}{_sum(dot)} * CASE WHEN {square} > {bound} * {bound} "
-        f"THEN {bound} / SQRT({square}) ELSE 1.0 END AS margin\n"
-        f"FROM (SELECT {', '.join(inner)} FROM {_name(table)}) AS encoded"
-    )
+    rows = f"(SELECT {', '.join(inner)} FROM {_name(table)}) AS encoded"
+    if len(dots) > 1:  # clipped once, not for each class
+        rows, clip = f"(SELECT *, {clip} AS {prefix}c FROM {rows}) AS clipped", f"{prefix}c"
+    margins = ", ".join(f"{_sum(dot)} * {clip} AS {name}" for dot, name in zip(dots, names, strict=True))
+    return f"SELECT {kept}{margins}\nFROM {rows}"
 
 
 def select_predictions(
@@ -90,21 +156,21 @@ def _kept(keep: Sequence[str]) -> str:
     return "".join(f"{_name(c)}, " for c in dict.fromkeys(keep))
 
 
-def _probability(link: Link) -> str:
-    """A link as an expression of the column margin."""
+def _probability(link: Link, margin: str = "margin") -> str:
+    """A link as an expression of the column of margins."""
     if isinstance(link, Logistic):
-        odds = f"({_number(link.slope)} * margin + {_number(link.offset)})"
+        odds = f"({_number(link.slope)} * {margin} + {_number(link.offset)})"
         inner = f"CASE WHEN {odds} < -700.0 THEN 0.0 ELSE 1.0 / (1.0 + EXP(-{odds})) END"
     else:
         assert isinstance(link, Pieces)
         points = list(zip(link.margins, link.probabilities, strict=True))
-        cases = [f"WHEN margin <= {_number(points[0][0])} THEN {_number(points[0][1])}"]
+        cases = [f"WHEN {margin} <= {_number(points[0][0])} THEN {_number(points[0][1])}"]
         for (left, low), (right, high) in itertools.pairwise(points):
             slope = _number((high - low) / (right - left))
-            line = f"{_number(low)} + (margin - {_number(left)}) * {slope}"
-            cases.append(f"WHEN margin <= {_number(right)} THEN {line}")
+            line = f"{_number(low)} + ({margin} - {_number(left)}) * {slope}"
+            cases.append(f"WHEN {margin} <= {_number(right)} THEN {line}")
         inner = f"CASE {' '.join(cases)} ELSE {_number(points[-1][1])} END"
-    return f"CASE WHEN margin IS NOT NULL THEN {inner} END"
+    return f"CASE WHEN {margin} IS NOT NULL THEN {inner} END"
 
 
 def _check_names(domain: Domain, keep: Sequence[str]) -> None:

@@ -132,7 +132,7 @@ class _Standing:
         """Learn from the combined release, and say what a study adds to a learned model."""
         round_, job, noise = self.round, self.plan.job, self.noise_price(released)
         learner = cast(ReleaseLearner, job.learner)
-        learned = learner.fit_columns(released, self.terms.domain)
+        learned = learner.fit_columns(released, self.terms.domain).in_units(self.terms.domain)
         model = LinearModel(
             self.terms.domain, learned.weights, self.plan.statement, learner.name, learned.details, learned.bars
         )

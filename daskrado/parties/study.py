@@ -48,7 +48,6 @@ class RoundJob(LearnJob):
     """A round of a study as a job: at a site on its lake, at the coordinator on none."""
 
     name: ClassVar[str] = "study round"  # the space keeps it out of pipeline files
-    targets = ("sides",)
 
     @property
     def summed(self) -> Statistic:

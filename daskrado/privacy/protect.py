@@ -136,12 +136,12 @@ class Budget(Frozen):
         (0.005, 0.095)
         """
         whole = self.model_dump()
-        first = {name: _down(exact(value) * exact(share)) for name, value in whole.items()}
-        rest = {name: _down(exact(value) - exact(first[name])) for name, value in whole.items()}
+        first = {name: down(exact(value) * exact(share)) for name, value in whole.items()}
+        rest = {name: down(exact(value) - exact(first[name])) for name, value in whole.items()}
         return Budget(**first), Budget(**rest)
 
 
-def _down(value: Fraction) -> float:
+def down(value: Fraction) -> float:
     """Twelve digits, rounded down."""
     with localcontext(prec=12, rounding=ROUND_DOWN):
         return float(Decimal(value.numerator) / Decimal(value.denominator))

@@ -24,7 +24,7 @@ def _gives_probabilities(estimator: Any) -> bool:
     """Whether margins of the fitted model are probabilities in another form; before a fit nobody can tell."""
     if not estimator.gives_probabilities or not hasattr(estimator, "model_"):
         return bool(estimator.gives_probabilities)
-    return estimator.model_.link is not None or estimator.model_.domain.label.target == "classes"
+    return bool(estimator.model_.gives_probabilities)
 
 
 class LakeClassifier(ClassifierMixin, LakeEstimator):  # type: ignore[misc]  # scikit-learn has no types

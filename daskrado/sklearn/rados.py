@@ -15,7 +15,8 @@ from daskrado.table.domain import Domain
 class RadoClassifier(LakeClassifier):
     """A classifier from rados: ``fit("set.rados.parquet")`` needs nothing but the file, and charges nothing.
 
-    Fitted on a lake, a frame or ``X`` and ``y`` it releases ``count`` Hadamard rados with noise, in one charge.
+    Fitted on a lake, a frame or ``X`` and ``y`` it releases ``count`` Hadamard rados with noise, in one charge; of up
+    to a hundred classes as many for each, at the same price.
     ``learner`` is ``rado_moments``, ``radoboost`` or ``rado_newton``, or a mapping with its options.
 
     Sensitivity
@@ -26,13 +27,14 @@ class RadoClassifier(LakeClassifier):
     """
 
     gives_probabilities: ClassVar[bool] = False
+    several: ClassVar[bool] = True
 
     def __init__(
         self,
         domain: Domain | Mapping[str, Any] | str | Path | None = None,
         *,
         bounds: Any = None,
-        classes: tuple[Any, Any] | None = None,
+        classes: tuple[Any, ...] | None = None,
         dataset: str | None = None,
         epsilon: float = 1.0,
         delta: float = 1e-6,
@@ -69,8 +71,8 @@ class RadoClassifier(LakeClassifier):
         return super().fit(X, y, units=units)
 
     def _job(self, domain: Domain) -> Mapping[str, Any]:
-        del domain
-        statistic = {"kind": "hadamard_rados", "count": self.count}
+        several = domain.label.target == "classes"
+        statistic = {"kind": "class_rados" if several else "hadamard_rados", "count": self.count}
         if not self.private:
             statistic["seed"] = 0  # nobody is protected by secret signatures, and the fit can be repeated
         learner = {"kind": self.learner} if isinstance(self.learner, str) else self.learner

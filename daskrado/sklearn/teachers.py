@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from daskrado.sklearn.classes import LakeClassifier
 from daskrado.sklearn.classifier import common_keys
@@ -30,7 +30,7 @@ class TeacherClassifier(LakeClassifier):
         *,
         queries: Any = None,
         bounds: Any = None,
-        classes: tuple[Any, Any] | None = None,
+        classes: tuple[Any, ...] | None = None,
         dataset: str | None = None,
         epsilon: float = 1.0,
         delta: float = 1e-6,
@@ -63,6 +63,7 @@ class TeacherClassifier(LakeClassifier):
         self.workers = workers
         self.cluster = cluster
 
+    several: ClassVar[bool] = True
     private = True  # votes without noise would be a plain ensemble
 
     def _job(self, domain: Domain) -> Mapping[str, Any]:

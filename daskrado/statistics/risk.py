@@ -161,7 +161,9 @@ class Risk:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Mistakes(Additive):
-    """For each column of ``models``, the number of rows that it labels wrongly; a margin of 0 counts as positive.
+    """For each of ``models``, by their last axis, the number of rows that it labels wrongly; a margin of 0 counts as
+    positive. Of several classes a model has a row of weights for each, and the largest margin is its label, the first
+    of equal ones.
 
     Of numbers, with the ``step`` of the lattice, how far predictions within the bounds are off, in whole steps of the
     label's grid, of which there are ``unit`` between its bounds. A row without a usable label is nobody's mistake.
@@ -184,10 +186,12 @@ class Mistakes(Additive):
         return cls(passes.domain.width, models, passes.lattice.step if number else None)
 
     def __repr__(self) -> str:
-        return f"<Mistakes of {self.models.shape[1]} models>"
+        return f"<Mistakes of {self.models.shape[-1]} models>"
 
     @property
     def targets(self) -> tuple[Target, ...]:  # type: ignore[override]
+        if self.models.ndim > 2:
+            return ("classes",)
         return ("sides",) if self.step is None else ("number",)
 
     @property
@@ -198,7 +202,7 @@ class Mistakes(Additive):
     @property
     def size(self) -> int:
         """One count for each model, then the number of rows."""
-        return int(self.models.shape[1]) + 1
+        return int(self.models.shape[-1]) + 1
 
     def zero(self) -> IntVector:
         """The identity of merge."""
@@ -207,10 +211,19 @@ class Mistakes(Additive):
     def partial(self, rows: Rows) -> IntVector:
         """Wrong labels of one block."""
         known = rows.where(rows.y != 0)
-        wrong = [int(self._off(dots(known.features, model), known.y).sum()) for model in self.models.T]
+        models = np.moveaxis(self.models, -1, 0)
+        wrong = [int(self._off(self._scores(known, model), known.y).sum()) for model in models]
         return np.array([*wrong, len(rows.y)], dtype=np.int64)
 
+    def _scores(self, rows: Rows, model: Vector) -> Vector:
+        """Of each row, or of each class and row."""
+        if model.ndim > 1:
+            return np.array([dots(rows.features, one) for one in model])
+        return dots(rows.features, model)
+
     def _off(self, scores: Vector, y: NDArray[Any]) -> NDArray[Any]:
+        if scores.ndim > 1:
+            return np.asarray(scores.argmax(axis=0) + 1 != y)
         if self.step is None:
             return np.asarray((scores >= 0) != (y > 0))
         end = 1 << LABEL_BITS

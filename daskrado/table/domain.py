@@ -344,6 +344,11 @@ class Domain(Grown):
         return sum(column.size + column.flags for column in self.columns.values()) + bool(self.intercept)
 
     @property
+    def weights_shape(self) -> tuple[int, ...]:
+        """Of a linear model's weights: of several classes each has a row."""
+        return (self.width,) if self.label.classes is None else (len(self.label.classes), self.width)
+
+    @property
     def largest_norm(self) -> float:
         """The largest Euclidean norm an encoded row can have before clipping: a public fact."""
         square = self.intercept**2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -48,6 +50,15 @@ def label_classes(label: Label, data: pa.Array) -> NDArray[np.int8] | None:
     """The number of each item's class, from 1; 0 for what is none. None where the type cannot hold the classes."""
     index = places_or_none(trimmed(data) if label.trim else data, label.values)
     return None if index is None else (index + 1).astype(np.int8)
+
+
+def against_rest(classes: NDArray[Any], one: int) -> NDArray[np.int8]:
+    """+1 for the class of this number, -1 for all others, 0 for what is none.
+
+    >>> against_rest(np.array([2, 1, 0, 3], dtype=np.int8), 2).tolist()
+    [1, -1, 0, -1]
+    """
+    return np.where(classes == one, 1, -1 * (classes != 0)).astype(np.int8)
 
 
 def label_sides(label: Label, data: pa.Array) -> NDArray[np.int8] | None:

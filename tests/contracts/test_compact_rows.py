@@ -22,6 +22,7 @@ from daskrado.statistics.base import Additive, Groups, Place, Rows
 from daskrado.statistics.boosting import ColumnMaxima, MistakeCounts, WeightedEdges
 from daskrado.statistics.class_cells import ClassCells
 from daskrado.statistics.class_moments import ClassMoments
+from daskrado.statistics.class_rados import ClassRados
 from daskrado.statistics.column_cells import ColumnCells
 from daskrado.statistics.even_risk import EvenRisk
 from daskrado.statistics.features import FeatureDigest, FeatureFacts
@@ -31,6 +32,7 @@ from daskrado.statistics.number_cells import NumberCells
 from daskrado.statistics.number_moments import NumberMoments
 from daskrado.statistics.protected_rados import NoisyColumnRados, NoisyEdgeRados, RandomisedRados
 from daskrado.statistics.rados import BalancedRados
+from daskrado.statistics.residual_spread import ResidualSpread
 from daskrado.statistics.risk import Mistakes, RiskSum
 from daskrado.statistics.score_cells import Score, ScoreCells
 from daskrado.statistics.second_moments import SecondMoments
@@ -112,6 +114,9 @@ EXAMPLES: list[Additive] = [
     MarginHistogram(WIDTH, (whole_votes(WEIGHTS, [1.0] * WIDTH, 2.1),), 20, bins=50),
     ClassCells(WIDTH, tuple(Score.of(w, Lattice(2.1, 20), 9.0, np.empty(0)) for w in (WEIGHTS, -WEIGHTS, ZERO)), 20),
     ClassMoments(WIDTH, 3),
+    ClassRados(WIDTH, 8, classes=3),
+    ResidualSpread.at(WEIGHTS, 0.3, LATTICE),
+    Mistakes(WIDTH, np.stack([np.stack([WEIGHTS, -WEIGHTS, ZERO]), np.stack([ZERO, WEIGHTS, ZERO])], axis=-1)),
     SoftmaxSlopes.at(np.stack([WEIGHTS, -WEIGHTS, ZERO]), LATTICE),
     Histogram(WIDTH, UNIVERSE),
     ColumnCells(WIDTH, (CELLS,)),

@@ -34,9 +34,11 @@ from daskrado.statistics import (
 from daskrado.statistics.boosting import MistakeCounts
 from daskrado.statistics.class_cells import ClassCells
 from daskrado.statistics.class_moments import ClassMoments
+from daskrado.statistics.class_rados import ClassRados
 from daskrado.statistics.column_cells import ColumnCells
 from daskrado.statistics.number_cells import NumberCells
 from daskrado.statistics.number_moments import NumberMoments
+from daskrado.statistics.residual_spread import ResidualSpread
 from daskrado.statistics.score_cells import Score, ScoreCells
 from daskrado.statistics.second_moments import SecondMoments
 from daskrado.statistics.slopes import SlopeSum
@@ -61,6 +63,9 @@ EXAMPLES: list[Statistic] = [
     NumberMoments(1),
     ClassMoments(WIDTH, 3),
     ClassMoments(1, 5),
+    ClassRados(WIDTH, 8, classes=3),
+    ClassRados(1, 2, classes=4),
+    ResidualSpread.at(np.array([0.45, -0.3, 0.2, 0.0]), 0.556, LATTICE),
     SoftmaxSlopes.at(np.array([[-40.0, 3, 0, 1], [40, 1, 2, 1], [0, 0, 9, 0]]), LATTICE),
     SecondMoments(WIDTH),
     SecondMoments(1),

@@ -20,7 +20,7 @@ import seeded_noise
 import yaml
 from click.testing import CliRunner
 from contracts.test_jobs import EXAMPLES, PATIENT, REPLACED
-from every_kind import write_draft
+from every_kind import OF_CLASSES, OF_NUMBERS, write_draft
 from matplotlib.figure import Figure
 
 from daskrado.cli.main import cli
@@ -69,6 +69,23 @@ PRIVATE: dict[str, dict[str, Any]] = {
         "protect": REPLACED,
         "budget": BOTH,
         "learner": {"kind": "objective_perturbation"},
+    },
+    **{
+        f"learn classes by {learner}": {
+            "kind": "learn",
+            "domain": OF_CLASSES,
+            "protect": REPLACED,
+            "budget": {"epsilon": 6.0, "delta": 1e-6},
+            "learner": {"kind": learner},
+        }
+        for learner in ("moments", "objective_perturbation", "rado_moments")
+    },
+    "learn a number": {
+        "kind": "learn",
+        "domain": OF_NUMBERS,
+        "protect": REPLACED,
+        "budget": BOTH,
+        "learner": {"kind": "gradient", "steps": 4},
     },
     "learn output": {
         "kind": "learn",

@@ -103,8 +103,6 @@ def test_a_model_is_read_as_it_was_written_and_scores_a_lake(tmp_path: Path, fix
     scored = pd.read_parquet(tmp_path / "out")
     assert scored["predicted"].tolist() == model.predict(frame).tolist()
     np.testing.assert_allclose(scored["probability"], model.predict_proba(frame).max(axis=1), atol=1e-12)
-    with pytest.raises(UsageError, match="several classes has no SQL"):
-        again.sql()
 
 
 def test_the_same_bits_in_any_partitioning_and_on_two_workers(
@@ -198,9 +196,13 @@ def test_values_that_are_no_class_count_as_nothing_and_are_refused_without_priva
     ("changes", "said"),
     [
         ({"relation": "label_flip"}, "label_flip is for labels of two sides"),
-        ({"learner": "objective_perturbation"}, "objective_perturbation needs a label of two sides"),
+        (
+            {"learner": {"kind": "erm", "loss": "residual_huber"}, "private": False},
+            "loss residual_huber is not meant",
+        ),
+        ({"learner": {"kind": "one_vs_rest", "learner": "gradient"}}, "gradient has all classes in every step"),
         ({"learner": {"kind": "gradient", "loss": "logistic"}}, "drop loss"),
-        ({"learner": "radoboost"}, "radoboost needs a label of two sides"),
+        ({"learner": "mean"}, "learner mean needs a label of two sides"),
         ({"statistic": "moments"}, "not meant for a label that is one of several classes"),
     ],
 )

@@ -28,6 +28,7 @@ from daskrado.lake.ingest import Layout, ingest
 from daskrado.lake.scan import open_lake
 from daskrado.lake.unit_counts import Counting, PlacedWeights
 from daskrado.lake.units import Units, units_of
+from daskrado.learners.on_release.moments import MomentsLearner
 from daskrado.ledger.history import check_all
 from daskrado.ledger.journal import Journal
 from daskrado.ledger.ledger import EACH, Grant, Ledger
@@ -36,6 +37,8 @@ from daskrado.ledger.show import block_lines
 from daskrado.privacy import continual as noise_module
 from daskrado.privacy.accountant import PureEvent
 from daskrado.privacy.relations import Relation
+from daskrado.table.domain import Domain
+from daskrado.table.yaml_file import parse
 
 DOMAIN = {
     "label": {"column": "y", "positive": 1, "negative": 0},
@@ -102,6 +105,34 @@ def journal_of(ledger: Path) -> Path:
 @pytest.fixture
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(noise_module, "keyed_gaussian", lambda key, name, scale, count: np.zeros(count, np.int64))
+
+
+@pytest.mark.parametrize(
+    "label",
+    [{"column": "y", "kind": "number", "bounds": [0, 4]}, {"column": "c", "classes": ["u", "v", "w"]}],
+    ids=str,
+)
+def test_numbers_and_classes_are_learned_every_night(
+    quiet: None, tmp_path: Path, own_ledger: Path, label: dict[str, Any]
+) -> None:
+    """Without noise the sums are those of all rows so far; weights are in the units of the label."""
+    draw, frames, domain = np.random.default_rng(4), [], {**DOMAIN, "label": label}
+    for day in (1, 2):
+        frame = pd.DataFrame({"a": draw.normal(size=60), "b": draw.integers(0, 10, 60), "y": draw.uniform(0, 4, 60)})
+        frames.append(frame.assign(c=draw.choice(["u", "v", "w"], 60)))
+        frames[-1].assign(day=f"2026-11-{day:02d}").to_csv(tmp_path / f"{day}.csv", index=False)
+        ingest([str(tmp_path / f"{day}.csv")], str(tmp_path / "lake"), layout=Layout(by="day"), append=day > 1)
+        found = night(str(tmp_path / "lake"), domain=domain)
+    rows = pd.concat(frames, ignore_index=True)
+    given = keys(rows, domain=domain, private=False, blocks=None, protect=None, budget=None, ledger={})
+    del given["continual"]
+    truth = daskrado.run(given | {"lattice_bits": load_job(keys(rows, domain=domain)).lattice.bits}, write=False)
+    for name, values in truth.release.values.items():
+        assert found.release.values[name] == pytest.approx(values, rel=1e-9, abs=1e-9)
+    plain = MomentsLearner().fit_columns(found.release, parse(Domain, domain, "here"))
+    assert found.model is not None
+    np.testing.assert_array_equal(found.model.weights, plain.weights * (2.0 if label["column"] == "y" else 1.0))
+    assert list(found.model.coefficients.columns) == ["weight", "low", "high", "p", "mark"]
 
 
 def test_each_night_is_a_model_of_all_days_and_reads_the_new_ones_alone(

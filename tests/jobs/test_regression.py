@@ -179,7 +179,9 @@ def test_values_that_are_no_numbers_count_as_nothing_and_are_refused_without_pri
         ({"learner": "mean"}, "learner mean needs a label of two sides"),
         ({"learner": {"kind": "gradient", "loss": "logistic"}}, "loss logistic is not meant for a label"),
         ({"statistic": "moments"}, "statistic moments is not meant for a label that is a number"),
-        ({"learner": {"kind": "tuning", "grid": ["gradient", "objective_perturbation"]}}, "tuning needs a label"),
+        ({"learner": "radoboost"}, "learner radoboost needs a label of two sides"),
+        ({"learner": "softmax"}, "softmax is for several classes: for this label take gradient"),
+        ({"learner": {"kind": "one_vs_rest", "learner": "objective_perturbation"}}, "one_vs_rest is for several"),
     ],
 )
 def test_what_is_not_meant_for_numbers_is_refused_before_anything_is_charged(

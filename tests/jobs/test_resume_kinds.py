@@ -136,7 +136,19 @@ def test_killed_between_spending_and_keeping_no_noise_is_drawn_again(
     assert any("its release was lost" in line for line in ledger_lines(Ledger.open(own_ledger)))
 
 
-@pytest.mark.parametrize("kind", ["gradient", "counted gradient", "objective", "tuning", "random stopping", "rados"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "gradient",
+        "counted gradient",
+        "objective",
+        "one against the rest",
+        "descent on a number",
+        "tuning",
+        "random stopping",
+        "rados",
+    ],
+)
 def test_a_run_of_several_draws_goes_on_after_the_last_that_it_kept(
     kind: str, job: Callable[[str], Path], ward: tuple[Path, Path], killed: Killed, own_ledger: Path, tmp_path: Path
 ) -> None:

@@ -32,6 +32,7 @@ from daskrado.parties.rounds import Round
 from daskrado.parties.site import Agreement, contribute, join
 from daskrado.parties.study_folder import StudyFolder
 from daskrado.table.domain import Domain
+from daskrado.table.yaml_file import parse
 
 Clinic = Callable[..., tuple[Path, Domain]]
 SITES = ("east", "north", "west")
@@ -112,6 +113,28 @@ def test_the_total_is_the_pooled_lake_to_the_last_bit(parties: Parties, learner:
         assert np.array_equal(federated.release.values[name], values)
     assert np.array_equal(federated.model.weights, pooled.model.weights)
     assert not federated.model.statement.private
+
+
+NUMBER = {"column": "length_of_stay", "kind": "number", "bounds": [0, 30]}
+WARDS = {"column": "ward", "classes": ["cardiology", "maternity", "medicine", "oncology", "surgery"]}
+FEW = {"age": {"kind": "numeric", "lower": 18, "upper": 95}, "diabetic": {"kind": "boolean"}}
+
+
+@pytest.mark.parametrize("label", [NUMBER, WARDS], ids=["number", "classes"])
+def test_numbers_and_classes_are_those_of_the_pooled_lake_and_have_intervals(parties: Parties, label: Any) -> None:
+    parties.domain = parse(Domain, {"label": label, "columns": FEW}, "here")
+    parties.open(private=False)
+    parties.send()
+    assert np.array_equal(parties.combine().model.weights, parties.pooled(learner="moments").model.weights)
+    private = Parties(parties.place / "private", lambda rows, parts: (parties.path, parties.domain))
+    private.place.mkdir()
+    private.open(**DISTRIBUTED)
+    private.send()
+    table = private.combine().model.coefficients
+    assert np.isfinite(table[["weight", "low", "high", "p"]]).all(axis=None)
+    exact = parties.pooled(learner="moments").model.coefficients["weight"]
+    half = (table["high"] - table["low"]) / 2
+    assert (abs(table["weight"] - exact) < 2.5 * half).all()  # five deviations
 
 
 @pytest.fixture

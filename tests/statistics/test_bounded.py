@@ -28,11 +28,13 @@ from daskrado.statistics.boosting import MistakeCounts
 from daskrado.statistics.bounded import WEIGHT_BITS, Bounded, finished, in_flight, unit_weights
 from daskrado.statistics.class_cells import ClassCells
 from daskrado.statistics.class_moments import ClassMoments
+from daskrado.statistics.class_rados import ClassRados
 from daskrado.statistics.column_cells import ColumnCells
 from daskrado.statistics.label_means import BagCounts, LabelMeans
 from daskrado.statistics.margins import MarginHistogram
 from daskrado.statistics.number_cells import NumberCells
 from daskrado.statistics.number_moments import NumberMoments
+from daskrado.statistics.residual_spread import ResidualSpread
 from daskrado.statistics.risk import Mistakes
 from daskrado.statistics.score_cells import Score, ScoreCells
 from daskrado.statistics.second_moments import SecondMoments
@@ -50,6 +52,8 @@ STATISTICS: list[Statistic] = [
     Moments(WIDTH),
     NumberMoments(WIDTH),
     ClassMoments(WIDTH, 3),
+    ClassRados(WIDTH, 8, classes=3),
+    ResidualSpread.at(np.array([0.4, -1.0, 0.2, 0.0]), 0.3, LATTICE),
     SoftmaxSlopes.at(np.array([[0.3, -9.0, 1, 0], [1, 9, 0, 2], [0, 0, 0.5, 0]]), LATTICE),
     SecondMoments(WIDTH),
     SecondMoments(WIDTH, pairs=False),
@@ -77,6 +81,8 @@ RELATIONS = {
     "column_cells": ROWS_CHANGE,
     "number_moments": ROWS_CHANGE,
     "class_moments": ROWS_CHANGE,
+    "class_rados": ROWS_CHANGE,
+    "residual_spread": ROWS_CHANGE,
     "class_cells": ROWS_CHANGE,
     "softmax_slopes": ROWS_CHANGE,
     "score_cells": ROWS_CHANGE,

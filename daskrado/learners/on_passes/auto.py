@@ -10,6 +10,8 @@ from daskrado.errors import UsageError
 from daskrado.learners.on_passes.erm import ObjectivePerturbation, OutputPerturbation
 from daskrado.learners.on_passes.gradient import PrivateGradient
 from daskrado.learners.on_passes.iterative import Guarantee, IterativeLearner, Learned, Session, worthwhile_guarantee
+from daskrado.learners.on_passes.one_vs_rest import OneVersusRest
+from daskrado.learners.on_passes.softmax import SoftmaxGradient
 from daskrado.losses.margin import Huber
 from daskrado.losses.residual import ResidualHuber
 from daskrado.privacy.perturbation import PublicFacts
@@ -26,25 +28,31 @@ class Auto(IterativeLearner):
     """
 
     number: bool = False  # the label is one; no file says so, the Domain does
+    classes: int = 0  # how many there are, where they are several
 
     name: ClassVar[str] = "auto"
     centres: ClassVar[bool] = True
-    hidden: ClassVar[frozenset[str]] = frozenset({"number"})
+    hidden: ClassVar[frozenset[str]] = frozenset({"number", "classes"})
 
     def for_label(self, label: Label) -> IterativeLearner:
-        if label.target == "classes":  # the only one that takes them
-            return PrivateGradient().for_label(label)
-        return Auto(label.target == "number")
+        return Auto(label.target == "number", len(label.classes or ()))
+
+    def _candidates(self, facts: PublicFacts) -> list[IterativeLearner]:
+        if self.classes:
+            each = (ObjectivePerturbation(), OutputPerturbation())  # by the logistic loss, which gives probabilities
+            found: list[IterativeLearner] = [OneVersusRest(one, self.classes) for one in each]
+            return [SoftmaxGradient(classes=self.classes), *found] if facts.delta > 0 else found
+        loss = ResidualHuber() if self.number else Huber(0.5)
+        found = [ObjectivePerturbation(loss), OutputPerturbation(loss)]
+        if facts.delta > 0:
+            found.insert(0, PrivateGradient(ResidualHuber() if self.number else None, centre=not self.number))
+        return found
 
     def ranked(self, facts: PublicFacts) -> list[tuple[float, IterativeLearner]]:
         """Candidates by forecast, best first; those that refuse these facts are left out, unless all do."""
-        loss = ResidualHuber() if self.number else Huber(0.5)
-        candidates: list[IterativeLearner] = [ObjectivePerturbation(loss), OutputPerturbation(loss)]
-        if facts.delta > 0:
-            candidates.insert(0, PrivateGradient(ResidualHuber() if self.number else None, centre=not self.number))
         able: list[tuple[float, IterativeLearner]] = []
         refusals: list[UsageError] = []
-        for one in candidates:
+        for one in self._candidates(facts):
             try:
                 worthwhile_guarantee(one, facts)
                 able.append((one.excess(facts), one))

@@ -15,6 +15,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from daskrado.learners.cell_margins import CellMargins, Matrix, Vector
+from daskrado.learners.on_passes.residuals import Spread
 from daskrado.learners.on_passes.schedule import Schedule
 from daskrado.learners.on_release.identified import Identified, Mask, against_means, may_hide, stands_out
 from daskrado.learners.on_release.moment_errors import ABOUT, NoisyMoments, left_out, row_count, share_spread
@@ -45,6 +46,7 @@ class Trace:
     gathered_noise: float
     clusters: int = 1
     pairs: bool = True  # False where only squares were released, which ``second`` is then
+    residuals: Spread | None = None  # where the label is a number
 
     @classmethod
     def of(
@@ -113,52 +115,75 @@ def descent_bars(domain: Domain, trace: Trace) -> ErrorBars:
     """Intervals for all weights whose features many rows have, or the reason why there are none.
 
     H and the spread J of gradients are sums over rows of curvature and squared slope times x x', from S and the
-    margins of each pair of categories (``cell_margins``). The noise E on S enters only through the step d = H^-1 g:
+    margins of each pair of categories (``cell_margins``), or of a number from the spread of its residuals
+    (``residuals``). The noise E on S enters only through the step d = H^-1 g:
     Cov(E d) = sigma^2 (|d|^2 I + d d') / 2.
 
     *Reference*: Ferrando, Wang and Sheldon (2022) for intervals from a release alone; White (1980), the sandwich.
     """
-    squares, seen = trace.squares, trace.seen
     none = replace(ErrorBars.none(domain.width, "no intervals: "), seen=kept_by(domain, trace))
-    if trace.loss.target == "number":
-        return replace(none, about=f"{none.about}a descent does not say how residuals spread; moments do")
-    if not trace.pairs:
-        return replace(none, about=f"{none.about}products of so many features were not released")
-    enough = KNOWN * trace.second_noise / math.sqrt(2) * math.sqrt(max(1, int(seen.sum())))
-    known = seen & ~(indicators(domain) & (squares < enough))
-    space = Identified.of(domain, squares, known)
-    if not known.any() or not space.one.any():
-        return replace(none, about=f"{none.about}no feature stands far out of the noise")
-    basis = space.basis
-    least = float(np.linalg.eigvalsh(basis.T @ trace.second @ basis).min())
-    enough = KNOWN * trace.second_noise / math.sqrt(2) * math.sqrt(basis.shape[1])
-    if not least > max(enough, 1e-9 * float(squares.max())):
-        why = f"the released second moments have an eigenvalue of {least:.3g} where noise asks for {enough:.3g}"
-        return replace(none, about=f"{none.about}{why}")
-    moments = NoisyMoments(trace.gathered, trace.second, trace.gathered_noise, trace.second_noise, trace.clusters)
+    space = identified(domain, trace, trace.seen)
+    if isinstance(space, str):
+        return replace(none, about=none.about + space)
+    basis, known = space.basis, space.seen
     rows = row_count(domain, trace.second, space)
-    cells = CellMargins.of(domain, trace.second, trace.point, rows, space.one)
-    inner = basis.T @ weighted(cells, curvature_of(trace.loss)) @ basis
+    curvature, spread = _curvature_and_spread(domain, trace, rows, space)
+    inner = basis.T @ curvature @ basis
     values, vectors = np.linalg.eigh(inner)
     if not values.min() > 0:
         return replace(none, about=f"{none.about}noise hides the curvature of the loss")
     inverse = basis @ ((vectors / values) @ vectors.T) @ basis.T
     step = inverse @ trace.gradient
     best = np.where(known, trace.point, 0.0) - step
-    noise = trace.gradient_noise**2 * np.eye(domain.width)
     scale = float(np.trace(inner) / np.trace(basis.T @ trace.second @ basis))
-    noise += (
-        (scale * trace.second_noise) ** 2 / 2 * (float(step @ step) * np.eye(domain.width) + np.outer(step, step))
-    )
-    inside = trace.clusters * weighted(cells, slope_of(trace.loss)) + noise
+    inside = trace.clusters * spread + step_noise(trace, scale, step)
     map_ = space.centre @ inverse
     variance = np.einsum("ij,ij->i", map_ @ inside, map_)
-    variance = variance + trace.clusters * share_spread(domain, moments, best, rows, space)
+    variance = variance + trace.clusters * share_spread(domain, moments_of(trace), best, rows, space)
     reach = -float(ndtri((1 - LEVEL) / 2)) * np.sqrt(np.maximum(variance, 0.0))
     centre = space.centre @ best
     told = known & ~left_out(domain, trace.second, space)
     ends = [np.where(told, (centre + side * reach) / domain.norm_bound, math.nan) for side in (-1, 1)]
-    return ErrorBars(ends[0], ends[1], none.seen, ABOUT)
+    about = ABOUT if trace.residuals is None else f"{ABOUT}; residuals are taken to be as large everywhere"
+    return ErrorBars(ends[0], ends[1], none.seen, about)
+
+
+def identified(domain: Domain, trace: Trace, seen: Mask) -> Identified | str:
+    """What rows can tell apart of features that were ``seen`` and that many rows have, or why there is nothing."""
+    if not trace.pairs:
+        return "products of so many features were not released"
+    squares, noise = trace.squares, KNOWN * trace.second_noise / math.sqrt(2)
+    known = seen & ~(indicators(domain) & (squares < noise * math.sqrt(max(1, int(seen.sum())))))
+    space = Identified.of(domain, squares, known)
+    if not known.any() or not (space.one.any() or trace.residuals is not None):
+        return "no feature stands far out of the noise"
+    least = float(np.linalg.eigvalsh(space.basis.T @ trace.second @ space.basis).min())
+    enough = noise * math.sqrt(space.basis.shape[1])
+    if not least > max(enough, 1e-9 * float(squares.max())):
+        return f"the released second moments have an eigenvalue of {least:.3g} where noise asks for {enough:.3g}"
+    return space
+
+
+def step_noise(trace: Trace, scale: float, step: Vector) -> Matrix:
+    """The covariance of what noise adds to the mean gradient, and to a step by the curvature that S says."""
+    one = np.eye(len(step))
+    through = (scale * trace.second_noise) ** 2 / 2 * (float(step @ step) * one + np.outer(step, step))
+    return np.asarray(trace.gradient_noise**2 * one + through)
+
+
+def moments_of(trace: Trace) -> NoisyMoments:
+    """What a descent says of the shares of categories."""
+    return NoisyMoments(trace.gathered, trace.second, trace.gathered_noise, trace.second_noise, trace.clusters)
+
+
+def _curvature_and_spread(domain: Domain, trace: Trace, rows: float, space: Identified) -> tuple[Matrix, Matrix]:
+    """The sums over rows of curvature and of squared slope, each times x x'; of a number alike everywhere."""
+    if trace.residuals is not None:
+        within = min(1.0, max(0.05, 1 - trace.residuals.beyond / rows))
+        square = min(1.0, trace.residuals.squares / rows)
+        return within * trace.loss.curvature(np.zeros(1))[0] * trace.second, square * trace.second
+    cells = CellMargins.of(domain, trace.second, trace.point, rows, space.one)
+    return weighted(cells, curvature_of(trace.loss)), weighted(cells, slope_of(trace.loss))
 
 
 def weighted(cells: CellMargins, function: Callable[[Matrix], Matrix]) -> Matrix:

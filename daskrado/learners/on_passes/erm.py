@@ -99,6 +99,8 @@ class Erm(LossLearner):
             watch=session.watch,
         )
         label = session.passes.domain.label
+        if label.classes is not None and found.positives == found.rows:  # of several classes one may be missing
+            raise DataError(f"column {label.column!r}: every row is of one class; a classifier needs two at least")
         if label.target == "sides" and found.positives in (0, found.rows):
             only = label.pair[bool(found.positives)]
             raise DataError(f"column {label.column!r}: every row has the label {only!r}; a classifier needs both")

@@ -14,6 +14,7 @@ from pydantic import Field
 
 from daskrado.errors import UsageError
 from daskrado.lake.steps import begin_step
+from daskrado.learners.on_passes import residuals
 from daskrado.learners.on_passes.centring import ROUNDS, Centring, centred, counted
 from daskrado.learners.on_passes.descent_errors import Trace, descent_bars, published_weights
 from daskrado.learners.on_passes.iterative import (
@@ -30,13 +31,13 @@ from daskrado.learners.on_passes.preconditioner import OWN_DEVIATIONS, Precondit
 from daskrado.learners.on_passes.schedule import STEPS, Schedule, noises, schedule
 from daskrado.losses.margin import Huber, HuberLogistic, Loss, SmoothHinge
 from daskrado.losses.residual import ResidualHuber
-from daskrado.models.error_bars import ErrorBars
 from daskrado.privacy.accountant import rounding_gap
 from daskrado.privacy.gaussian_calibration import Calibration, calibrate
 from daskrado.privacy.noise import MAX_SCALE, discrete_gaussian
 from daskrado.privacy.perturbation import PublicFacts
 from daskrado.statistics.base import Statistic, Summary
 from daskrado.statistics.bounded import Bounded
+from daskrado.statistics.residual_spread import ResidualSpread
 from daskrado.statistics.second_moments import MOST_FEATURES, SecondMoments
 from daskrado.statistics.slopes import SlopeSum, slope_bits_for
 from daskrado.table.label import Label
@@ -63,8 +64,9 @@ class PrivateGradient(LossLearner):
         (:class:`daskrado.statistics.number_cells.NumberCells`), the moments by at most 1 or sqrt(2)
         (:class:`daskrado.statistics.second_moments.SecondMoments`) and a sum of gradients by at most 1 or 2
         (:class:`daskrado.statistics.slopes.SlopeSum`), whatever the earlier, public iterates are. Discrete Gaussians
-        compose to one Gaussian of mu: centring has a share of mu^2, and the rest is spent as :func:`schedule.noises`
-        says.
+        compose to one Gaussian of mu: centring has a share of mu^2, of a number the spread of residuals
+        (:class:`daskrado.statistics.residual_spread.ResidualSpread`), and the rest is spent as
+        :func:`schedule.noises` says.
         Preconditioning, averaging, momentum and smoothing are post-processing.
 
     Reference
@@ -140,6 +142,8 @@ class PrivateGradient(LossLearner):
             least = on_moments / moments_unit / (math.sqrt(2.0) if moments.pairs else 1.0)
             places = self.centring(facts, mu)
             drawn += rounding_gap(ROUNDS * counted(facts).size, places.steps) if places and places.noise else 0.0
+            spread = self._spread_noise(facts, mu)
+            drawn += 0.0 if spread is None else rounding_gap(2, spread / residuals.STEP)
             return drawn + (rounding_gap(moments.size, least) if on_moments else 0.0)
 
         return calibrate(facts.epsilon, facts.delta, gap)
@@ -153,6 +157,8 @@ class PrivateGradient(LossLearner):
     def _noises(self, facts: PublicFacts, mu: float) -> tuple[float, float]:
         if (places := self.centring(facts, mu)) is not None:
             mu *= math.sqrt(1 - places.share)
+        if isinstance(self.loss, ResidualHuber):
+            mu *= math.sqrt(1 - residuals.SHARE)
         slopes = self._slopes(np.zeros((self.vectors, facts.width)), self.loss, facts)
         return noises(facts, mu, self.steps, _reach(facts, _moments(facts)), _reach(facts, slopes))
 
@@ -178,6 +184,9 @@ class PrivateGradient(LossLearner):
         )
         if self.centre and facts.numbers:
             yield "numbers", _centred_in_words(facts, self.centring(facts, self.calibration(facts).mu))
+        if (noise := self._spread_noise(facts, self.calibration(facts).mu)) is not None:
+            share = f"{100 * residuals.SHARE:g} % of the budget, standard deviation {noise:.4g} rows"
+            yield "residuals", f"how far they spread is released for intervals, by {share}"
         if self.smooth:
             yield "bins", f"if any, go with their neighbours, and alone beyond {OWN_DEVIATIONS:g} deviations of noise"
         what = "squares and products" if plan.pairs else f"squares (more than {MOST_FEATURES:,} features)"
@@ -228,11 +237,27 @@ class PrivateGradient(LossLearner):
         if places is not None:
             details |= {"centred_numbers": facts.numbers, "share_of_centring": places.share}
             details["noise_std_of_counts"] = places.noise
-        if self.vectors > 1:
-            bars = ErrorBars.none(told.size, "no intervals: the label has several classes")
-            return Learned(told / facts.norm_bound, details, bars=bars, domain=domain)
-        bars = descent_bars(domain, traces[0])
-        return Learned(told[0] / facts.norm_bound, details, bars=bars, domain=domain)
+        return self._told(session, facts, traces, told / facts.norm_bound, details)
+
+    def _told(
+        self, session: Session, facts: PublicFacts, traces: list[Trace], weights: Vector, details: dict[str, Any]
+    ) -> Learned:
+        """Weights with their error bars; of a number after one more release, of how residuals spread."""
+        trace, domain = traces[0], session.passes.domain
+        if (noise := self._spread_noise(facts, self.calibration(facts).mu)) is not None:
+            found = residuals.released(session, self._spread(facts, trace.point), noise)
+            trace, details = replace(trace, residuals=found), details | {"noise_std_of_residuals": noise}
+        return Learned(weights[0], details, bars=descent_bars(domain, trace), domain=domain)
+
+    def _spread(self, facts: PublicFacts, weights: Vector) -> ResidualSpread:
+        assert isinstance(self.loss, ResidualHuber)
+        return ResidualSpread.at(weights, self.loss.h, lattice_of(facts))
+
+    def _spread_noise(self, facts: PublicFacts, mu: float) -> float | None:
+        """On the spread of residuals, where the label is a number."""
+        if not isinstance(self.loss, ResidualHuber):
+            return None
+        return residuals.noise_of(mu, _reach(facts, self._spread(facts, np.zeros(facts.width))))
 
     def _second_moments(self, session: Session, facts: PublicFacts, plan: Schedule) -> NDArray[np.float64]:
         """Of rows in the unit ball, released."""

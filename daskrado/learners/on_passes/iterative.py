@@ -158,18 +158,23 @@ class LossLearner(IterativeLearner):
         return found
 
     def for_label(self, label: Label) -> IterativeLearner:
-        """With a loss for such a label: of a number the default is one of residuals."""
+        """With a loss for such a label: of a number the default is one of residuals; of classes each alone."""
         target = label.target
-        if target == "classes":
-            raise UsageError(f"learner {self.name} needs a label of two sides; else take moments or gradient")
         own = {one.name: one for one in fields(self)}["loss"].default  # type: ignore[arg-type]
         loss: Loss | None = vars(self)["loss"]
         if target == "number" and loss == own:
             return replace(self, loss=self.number_loss)  # type: ignore[type-var]
-        if loss is not None and loss.target != target:
+        if loss is not None and (loss.target == "number") != (target == "number"):
             fitting = "residual_huber" if target == "number" else "logistic or huber"
             raise UsageError(f"loss {loss.name} is not meant for a label that is {TARGETS[target]}: take {fitting}")
-        return self
+        return self.of_classes(label) if target == "classes" else self
+
+    def of_classes(self, label: Label) -> IterativeLearner:
+        """The same for several classes: each against the rest."""
+        from daskrado.learners.on_passes.one_vs_rest import OneVersusRest
+
+        assert label.classes is not None
+        return OneVersusRest(self, len(label.classes))
 
     loss_name: ClassVar[str] = "logistic"  # of the default loss
     number_loss: ClassVar[Loss] = ResidualHuber()

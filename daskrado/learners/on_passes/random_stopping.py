@@ -108,7 +108,7 @@ class RandomStopping(FromGrid):
 
     def _score(self, session: Session, share: Share, model: Learned, facts: PublicFacts) -> int:
         """The mistakes of a model on the rows that score, in whole ones, with the noise that one run may have."""
-        mistakes = Mistakes.of(session.passes, model.weights[:, None])
+        mistakes = Mistakes.of(session.passes, model.weights[..., None])
         far = facts.rows_per_unit * mistakes.unit  # rounding down moves no count further than whole numbers do
         if facts.delta > 0:
             noise, loss = discrete_gaussian, math.sqrt(2 * largest_rho(facts.epsilon, facts.delta, self.mean))

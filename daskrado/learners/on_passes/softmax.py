@@ -8,9 +8,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from daskrado.learners.on_passes.gradient import PrivateGradient, lattice_of, slope_bits_of
-from daskrado.learners.on_passes.iterative import IterativeLearner
+from daskrado.errors import UsageError
+from daskrado.learners.on_passes.descent_errors import Trace
+from daskrado.learners.on_passes.gradient import PrivateGradient, Vector, lattice_of, slope_bits_of
+from daskrado.learners.on_passes.iterative import IterativeLearner, Learned, Session
 from daskrado.learners.on_passes.schedule import Schedule, schedule
+from daskrado.learners.on_passes.softmax_errors import softmax_bars
 from daskrado.losses.margin import Logistic, Loss
 from daskrado.privacy.perturbation import PublicFacts
 from daskrado.statistics.base import Statistic
@@ -46,6 +49,8 @@ class SoftmaxGradient(PrivateGradient):
         return self.classes
 
     def for_label(self, label: Label) -> IterativeLearner:
+        if label.classes is None:
+            raise UsageError("learner softmax is for several classes: for this label take gradient")
         return self.of_classes(label)
 
     def schedule(self, facts: PublicFacts) -> Schedule:
@@ -56,6 +61,14 @@ class SoftmaxGradient(PrivateGradient):
     def _slopes(self, weights: NDArray[np.float64], loss: Loss | None, facts: PublicFacts) -> Statistic:
         del loss
         return SoftmaxSlopes.at(weights, lattice_of(facts), slope_bits_of(facts))
+
+    def _told(
+        self, session: Session, facts: PublicFacts, traces: list[Trace], weights: Vector, details: dict[str, Any]
+    ) -> Learned:
+        """Weights against their mean over the classes, which moves no probability."""
+        del facts
+        domain = session.passes.domain
+        return Learned(weights - weights.mean(axis=0), details, bars=softmax_bars(domain, traces), domain=domain)
 
     def _details(self, plan: Schedule) -> dict[str, Any]:
         return super()._details(plan) | {"loss": "softmax"}

@@ -51,9 +51,7 @@ class FromGrid(IterativeLearner):
             raise UsageError(f"tuning needs a grid of at least 2 learners, got {len(self.grid)}")
 
     def for_label(self, label: Label) -> IterativeLearner:
-        """The same grid for a label of two sides, or for numbers."""
-        if label.target == "classes":
-            return super().for_label(label)
+        """The same grid, with each learner as it is for such a label."""
         return replace(self, grid=tuple(learner.for_label(label) for learner in self.grid))
 
     def part(self, facts: PublicFacts) -> PublicFacts:
@@ -101,7 +99,7 @@ class FromGrid(IterativeLearner):
         """The share's exact number of rows, or what its units count for, where that is public; else an estimate."""
         if not own.relation.rows_public:
             return own
-        counted = passes.sum(Mistakes.of(passes, np.zeros((passes.domain.width, 1))), share=share)
+        counted = passes.sum(Mistakes.of(passes, np.zeros((*passes.domain.weights_shape, 0))), share=share)
         return replace(own, rows=max(1, int(counted.vector[-1])))
 
     @abstractmethod
@@ -163,8 +161,7 @@ class Tuning(FromGrid):
             models.append(learner.learn(replace(session, share=share, progress=None), own))
             if session.progress is not None:
                 session.progress(index + 1, parts)
-        columns = np.column_stack([model.weights for model in models])
-        mistakes = Mistakes.of(session.passes, columns)
+        mistakes = Mistakes.of(session.passes, np.stack([model.weights for model in models], axis=-1))
         far = float(facts.rows_per_unit * mistakes.unit)
         drawn = session.draw(
             lambda: session.passes.sum(mistakes, share=Share(parts - 1, parts)).vector[:-1].astype(np.float64),
@@ -213,5 +210,5 @@ class PublicTuning(FromGrid):
         trial, rows = Session(public, lambda: None, Share(0, 2)), max(1, public.lake.rows // 2)
         epsilon = min(float(MAX_EPSILON), facts.epsilon * facts.rows / rows)
         weights = learner.learn(trial, replace(facts, rows=rows, epsilon=epsilon)).weights
-        counted = public.sum(Mistakes.of(public, weights[:, None]), share=Share(1, 2))
+        counted = public.sum(Mistakes.of(public, weights[..., None]), share=Share(1, 2))
         return int(counted.vector[0])

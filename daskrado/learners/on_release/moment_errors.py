@@ -32,7 +32,8 @@ class NoisyMoments:
     """Released moments of rows in the unit ball, with the deviation of the noise on an entry of each.
 
     ``clusters``: rows of one unit may be alike, and together they count as at most so many. ``label`` is the sum of
-    squared labels where they are numbers; labels of +-1 have the number of rows.
+    squared labels where they are numbers; labels of +-1 have the number of rows. Of several classes each has a column
+    of ``mean``, and is an ``indicator``, 0 or 1, by itself.
     """
 
     mean: Vector
@@ -41,11 +42,18 @@ class NoisyMoments:
     second_noise: float
     clusters: int = 1
     label: float | None = None
+    indicator: bool = False
+
+    def of_class(self, number: int) -> NoisyMoments:
+        """Those of one of several classes, by its place."""
+        return replace(self, mean=self.mean[:, number], indicator=True)
 
     def residual_square(self, domain: Domain, theta: Vector, space: Identified) -> float:
         """The mean square of what ``theta`` leaves of the labels."""
         rows = row_count(domain, self.second, space)
         total = rows if self.label is None else self.label
+        if self.indicator and space.one.any():  # an indicator's square is itself, and its sum the rows of its class
+            total = float(np.clip(domain.norm_bound * space.one @ self.mean, 0.0, rows))
         return max(0.0, total - 2 * float(theta @ self.mean) + float(theta @ self.second @ theta)) / rows
 
     @property
@@ -70,7 +78,8 @@ def error_bars(domain: Domain, moments: NoisyMoments, found: Identified) -> Erro
     eigenvalue of the rest is still below ENOUGH sigma sqrt(d) there are no intervals, nor for a column of which more
     than LEFT_OUT of the rows are set aside. The variance of u is
     :func:`residual_spread` or the homoscedastic one, whichever is larger for a weight; of numbers the latter, for
-    moments do not say where residuals are larger.
+    moments do not say where residuals are larger. One of several classes is a label of its own, 0 or 1: its M has the
+    noise of an entry, and S is the one that all classes share.
 
     *Reference*: Ferrando, Wang and Sheldon (2022) for intervals from a release alone; White (1980), the sandwich.
     """
@@ -97,7 +106,9 @@ def error_bars(domain: Domain, moments: NoisyMoments, found: Identified) -> Erro
     map_ = space.centre @ inverse
     spread = _diagonal(map_, even)
     if moments.label is None:
-        sides = residual_spread(domain, moments.second, theta, rows, space)
+        # of an indicator t, 2 t - 1 is a label of +-1, whose residuals are twice as large
+        both = 2 * theta - domain.norm_bound * space.one if moments.indicator else theta
+        sides = residual_spread(domain, moments.second, both, rows, space) / (4 if moments.indicator else 1)
         spread = np.maximum(spread, _diagonal(map_, sides))
     spread += share_spread(domain, moments, theta, rows, space)
     deviation = np.sqrt(np.maximum(0.0, moments.clusters * spread + _diagonal(map_, noise)))

@@ -84,14 +84,13 @@ class MomentsLearner(ReleaseLearner):
         if moments.label is not None:
             details["residual_std"] = domain.label.span[1] * math.sqrt(moments.residual_square(domain, theta, found))
         if isinstance(release.statistic, ClassMoments):
-            why = ErrorBars.none(
-                domain.width * release.statistic.classes, "no intervals: the label has several classes"
-            )
-            return Learned(weights.T, details, bars=why)
-        bars = error_bars(domain, moments, known)
+            each = [error_bars(domain, moments.of_class(k), known) for k in range(release.statistic.classes)]
+            bars = ErrorBars.joined(each)
+        else:
+            bars = error_bars(domain, moments, known)
         if self.regularisation and np.isfinite(bars.low).any():
             bars = replace(bars, about=f"{bars.about}; weights are shrunk by regularisation, intervals are not")
-        return Learned(weights, details, bars=bars)
+        return Learned(weights.T, details, bars=bars)
 
 
 def _moments(release: Release) -> NoisyMoments:

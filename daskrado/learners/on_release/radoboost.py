@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from daskrado.errors import UsageError
-from daskrado.learners.base import ReleaseLearner
+from daskrado.learners.base import ReleaseLearner, alike
 from daskrado.models.rados import RADO_STATISTICS, rados_of
 from daskrado.privacy.release import Release
+from daskrado.statistics.class_rados import ClassRados
+from daskrado.table.label import Target
 
 CLAMP = 1.0 - 1e-12
 WHOLE_WEIGHT = 1.0 - 1e-9  # a weight above this holds everything: later rounds could only repeat themselves
@@ -24,12 +26,16 @@ Vector = NDArray[np.float64]
 
 
 class RadoLearner(ReleaseLearner):
-    """A learner on rados."""
+    """A learner on rados; of several classes it learns each from its own rados, against the rest."""
 
-    statistics: ClassVar[tuple[str, ...]] = RADO_STATISTICS
+    statistics: ClassVar[tuple[str, ...]] = (*RADO_STATISTICS, ClassRados.name)
+    statistic_of: ClassVar[Mapping[Target, str]] = {"classes": ClassRados.name}
 
     def fit(self, release: Release) -> tuple[Vector, dict[str, Any]]:
-        return self.learn(rados_of(release))
+        if not isinstance(release.statistic, ClassRados):
+            return self.learn(rados_of(release))
+        found = [self.learn(rados) for rados in release.statistic.each(release.values["sketch"])]
+        return np.array([weights for weights, _ in found]), alike([details for _, details in found])
 
     @abstractmethod
     def learn(self, rados: Vector) -> tuple[Vector, dict[str, Any]]:
