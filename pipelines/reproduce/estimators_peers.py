@@ -86,6 +86,7 @@ def ours(name: str, draws: int, folder: Path) -> dict[str, list[float]]:
     else:
         table, domain = TABLES[name]()
         x, y = encoded(table, domain)
+        x = x[:, : domain.width - 1] * domain.norm_bound  # features between -1 and 1: it fits a constant by itself
     train, test = split(len(table))
     np.savez(folder / f"{name}.npz", x=x[train], y=y[train], x_test=x[test], y_test=y[test])
     found: dict[str, list[float]] = {}

@@ -93,7 +93,7 @@ def test_without_privacy_all_of_scikit_learns_checks_pass(estimator: Any) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("estimator", PRIVATE, ids=lambda one: type(one).__name__)
-def test_with_privacy_the_others_pass_too(estimator: Any) -> None:
+def test_with_privacy_the_others_of_scikit_learn_pass_too(estimator: Any) -> None:
     results = check_estimator(estimator, expected_failed_checks=NOT_WITH_PRIVACY, on_skip=None)
     assert sum(result["status"] == "passed" for result in results) > 30
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from joblib import parallel_config
 from published_text import numbers_in
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.feature_selection import RFECV
@@ -69,7 +70,8 @@ def entries(path: Path) -> int:
         return len(list(ledger.entries()))
 
 
-def test_a_grid_search_over_folds_is_charged_what_each_unit_was_read_for(own_ledger: Path) -> None:
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_grid_search_over_folds_is_charged_what_each_unit_was_read_for(own_ledger: Path, threads: int) -> None:
     """2 settings, 3 folds and a last fit on all rows: of 7 fits a unit pays 2 x 2 + 1, of 6 scores 2.
 
     The sum of mu^2 is enumerated over folds from the events in the ledger, and compared with the block's own share.
@@ -78,7 +80,8 @@ def test_a_grid_search_over_folds_is_charged_what_each_unit_was_read_for(own_led
     grid = {"learner": ["moments", {"kind": "moments", "regularisation": 100.0}]}
     with daskrado.budget("clinic", epsilon=5.0, delta=1e-5) as spending:
         scorer = daskrado.private_scorer("auc", epsilon=0.5)
-        search = GridSearchCV(model, grid, cv=model.folds(3), scoring=scorer, error_score="raise").fit(frame)
+        with parallel_config("threading", n_jobs=threads):  # processes see no block, and are refused
+            search = GridSearchCV(model, grid, cv=model.folds(3), scoring=scorer, error_score="raise").fit(frame)
         share = spending.share
     assert search.best_score_ > 0.6
     assert search.predict(people(seed=4)).shape == (4000,)

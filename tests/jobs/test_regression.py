@@ -182,6 +182,7 @@ def test_values_that_are_no_numbers_count_as_nothing_and_are_refused_without_pri
         ({"learner": "radoboost"}, "learner radoboost needs a label of two sides"),
         ({"learner": "softmax"}, "softmax is for several classes: for this label take gradient"),
         ({"learner": {"kind": "one_vs_rest", "learner": "objective_perturbation"}}, "one_vs_rest is for several"),
+        ({"learner": {"kind": "tuning", "grid": ["gradient", "erm"]}}, "kind erm cannot be in a grid"),
     ],
 )
 def test_what_is_not_meant_for_numbers_is_refused_before_anything_is_charged(

@@ -91,9 +91,9 @@ class RandomStopping(FromGrid):
 
     def learn(self, session: Session, facts: PublicFacts) -> Learned:
         """Fit and score a secret number of times, and keep the best."""
-        # Neither looks at a row. Both are kept, so that a resumed run makes the same runs, and published nowhere.
-        runs = int(session.choose_in_public(lambda: np.array([number_of_runs(self.mean)]))[0])
-        which = session.choose_in_public(lambda: which_runs(len(self.grid), runs))
+        # No row is looked at for that. It is drawn once for a grant, as noise is: a number of runs that somebody may
+        # draw again until it pleases him has another law.
+        which = session.draw(lambda: None, lambda _: which_runs(len(self.grid), number_of_runs(self.mean)))
         training, scoring = Share(PARTS - 1, PARTS, rest=True), Share(PARTS - 1, PARTS)
         best: tuple[int, int, Learned] | None = None
         for place in map(int, which):
