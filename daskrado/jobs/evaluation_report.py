@@ -21,6 +21,10 @@ CHOSEN = (
     " The threshold was chosen on the counts that its error is from, where it is the best of many: expect a little "
     "more error on new rows."
 )
+UNKNOWN = (
+    " What is not known may be anything from 0 to 1: there are too few rows for this budget. Evaluate more rows, "
+    "fewer groups, or at a larger epsilon."
+)
 _SHOWN = 10  # bins of the calibration plot, thresholds of the table
 
 
@@ -119,12 +123,14 @@ class Measured:
         where = f" {self.where}" if self.where else ""
         yield f"with 95 % intervals{where}:"
         for name, figure in self.figures().items():
-            yield f"  {name}: {figure}"
+            yield f"  {name}: {told(figure)}"
         if self.decision.chosen:
             yield f" {CHOSEN}"
+        if not all(map(known, self.figures().values())):
+            yield f" {UNKNOWN}"
         for column, found in self.groups.items():
             for name, cells in found.items():
-                figures = f"error {cells.error(self._at)}, area {cells.auc}"
+                figures = f"error {told(cells.error(self._at))}, area {told(cells.auc)}"
                 yield f"  {column} {name}: {figures if cells.seen else 'nobody who stands out of the noise'}"
 
     def sections(self) -> list[Section]:
@@ -134,7 +140,7 @@ class Measured:
             Section(
                 "How good the model is",
                 text="Each figure has a 95 % interval: it covers the noise, and what another sample of as many would "
-                f"change.{where}",
+                f"change.{where}{'' if all(map(known, self.figures().values())) else UNKNOWN}",
                 header=("figure", "estimate", "95 % interval"),
                 rows=[_row(name, figure) for name, figure in self.figures().items()],
             ),
@@ -214,13 +220,24 @@ class Measured:
         )
 
 
+def known(figure: Estimate) -> bool:
+    """Whether counts say anything of a share: its interval is not all of [0, 1]."""
+    return figure.high - figure.low < 1
+
+
+def told(figure: Estimate) -> str:
+    """A share with its interval."""
+    return str(figure) if known(figure) else "not known"
+
+
 def _row(name: str, figure: Estimate) -> tuple[str, str, str]:
-    return name, f"{figure.value:.4f}", f"{figure.low:.4f} to {figure.high:.4f}"
+    value = f"{figure.value:.4f}" if known(figure) else "not known"
+    return name, value, f"{figure.low:.4f} to {figure.high:.4f}"
 
 
 def _at(cells: Cells, at: int) -> tuple[str, ...]:
     figures = (cells.error, cells.true_positives, cells.false_positives, cells.precision, cells.called)
-    return tuple(str(figure(at)) for figure in figures)
+    return tuple(told(figure(at)) for figure in figures)
 
 
 def _group(cells: Cells, at: int) -> dict[str, Any]:
@@ -241,7 +258,8 @@ def _group_row(cells: Cells, at: int) -> tuple[str, ...]:
     if not cells.seen:
         return units, *["too few"] * 5
     figures = (cells.error(at), cells.base_rate, cells.called(at), cells.true_positives(at), cells.auc)
-    return units, *(f"{one.value:.3f} ({one.low:.3f} to {one.high:.3f})" for one in figures)
+    texts = (f"{one.value:.3f} ({one.low:.3f} to {one.high:.3f})" if known(one) else "not known" for one in figures)
+    return units, *texts
 
 
 def _middle(cells: Cells, first: int, last: int) -> float:

@@ -19,6 +19,7 @@ from daskrado.table.type_hints import is_number, is_text
 from daskrado.table.yaml_file import OPEN
 
 _ID_WORDS = {"id", "ids", "nbr", "nr", "uuid", "guid", "key", "mrn", "ssn", "number"}
+_WHO = {"customer", "client", "patient", "subject", "person", "member", "user", "account", "serial"}  # by themselves
 _CODE_WORDS = {"type", "code", "class", "category", "group", "source", "status", "disposition", "kind", "level"}
 _NUMBERING = {"index", "unnamed: 0", "rownames", "row"}  # as pandas and R call row numbers
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
@@ -82,7 +83,7 @@ def names_something(one: pa.Field) -> bool:
     if not (is_text(one.type) or pa.types.is_integer(one.type)):
         return False
     words = _words(one.name)
-    return bool(words) and words[-1] in _ID_WORDS and not _is_code(one.name)
+    return bool(words) and (words[-1] in _ID_WORDS or {*words} <= _WHO) and not _is_code(one.name)
 
 
 def _words(name: str) -> list[str]:
@@ -98,6 +99,7 @@ def _is_code(name: str) -> bool:
 def _record(schema: pa.Schema, excluded: Collection[str], unit: str | None) -> str | None:
     """The one id beside the unit's, where there is exactly one."""
     ids = [one.name for one in schema if one.name in excluded and one.name != unit and names_something(one)]
+    ids = [name for name in ids if not {*_words(name)} <= _WHO]
     plain = [name for name in ids if not isinstance(schema.field(name).type, pa.BaseExtensionType)]
     return plain[0] if len(plain) == 1 else None
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
+import pyarrow as pa
+
 from daskrado.errors import DataError, UsageError
 from daskrado.lake.files import shown
-from daskrado.lake.text_tables import MARKED, SAMPLE, TextFormat, first_bytes, named
+from daskrado.lake.text_tables import SAMPLE, TextFormat, first_bytes, named
+from daskrado.lake.written_cells import MARKED, NAMED_DATE, sign_of, without_sign
 
 _DELIMITERS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
@@ -53,11 +56,27 @@ def sniffed(source: str, form: TextFormat, texts: Sequence[str] = ()) -> tuple[T
     missing = form.missing or (*_MISSING, *_marks(rows[1:] if header else rows))
     names = form.names or (named(rows[0]) if header and rows else [f"c{i:02d}" for i in range(usual)])
     names = ["" if column in texts else column for column in names]
-    order, dated = _dates(rows[1:] if header else rows, names, missing, form.dates, name)
-    decimal, marked = _decimals(rows[1:] if header else rows, names, missing, form.decimal, name)
+    cells = {
+        column: [row[place] for row in rows[header:] if place < len(row) and row[place] not in missing]
+        for place, column in enumerate(names)
+        if column
+    }
+    order, dated = _dates(cells, form.dates, name)
+    months = _named(cells, form, name)
+    signed = _signs(cells, name)
+    bare = {column: _without(held, signed.get(column, "")) for column, held in cells.items()}
+    decimal, marked = _decimals(bare, form.decimal, name)
     found = replace(form, encoding=encoding, delimiter=delimiter, header=header, missing=missing)
-    found = replace(found, dates=order, dated=dated, decimal=decimal, marked=marked)
+    found = replace(found, dates=order, dated=dated, named=months, decimal=decimal, marked=marked)
+    found = replace(found, signed=tuple(signed.items()))
     days = f", dates of {', '.join(dated)} as {_ORDERS[order]}" if order in _ORDERS and dated else ""
+    if months:
+        from_year = "" if form.first_year is None else f" (years of two digits from {form.first_year} on)"
+        days += f", dates of {', '.join(months)} by the names of months{from_year}"
+    for sign in dict.fromkeys(signed.values()):
+        days += (
+            f", numbers of {', '.join(column for column, one in signed.items() if one == sign)} without their {sign}"
+        )
     if marked:
         days += f", numbers of {', '.join(marked)} {_DECIMALS[decimal or 'point']}"
     marks = ", ".join(repr(mark) for mark in missing if mark)
@@ -119,8 +138,8 @@ def _others(widths: Sequence[int]) -> int:
 
 
 def _is_typed(cell: str) -> bool:
-    kinds = (_NUMBER, _DATE, _SPOKEN_DATE, *map(re.compile, MARKED.values()))
-    return any(kind.fullmatch(cell) for kind in kinds) or cell.lower() in _TRUTH
+    kinds = (_NUMBER, _DATE, _SPOKEN_DATE, NAMED_DATE, *map(re.compile, MARKED.values()))
+    return any(kind.fullmatch(cell) for kind in kinds) or cell.lower() in _TRUTH or bool(sign_of(cell))
 
 
 def _has_header(rows: Sequence[Sequence[str]], name: str) -> bool:
@@ -154,14 +173,13 @@ def _marks(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _dates(
-    rows: Sequence[Sequence[str]], names: Sequence[str], missing: Sequence[str], given: Order | None, where: str
+    columns: Mapping[str, Sequence[str]], given: Order | None, where: str
 ) -> tuple[Order | None, tuple[str, ...]]:
     """In which order days and months are written, and in which columns; unclear where no day is above 12."""
     if given == "text":
         return given, ()
     dated, seen = [], set[Order]()
-    for place, column in enumerate(names):
-        cells = [row[place] for row in rows if column and place < len(row) and row[place] not in missing]
+    for column, cells in columns.items():
         found = [_SPOKEN_DATE.fullmatch(cell) for cell in cells]
         parts = [(int(match[1]), int(match[3]), match[2]) for match in found if match]
         first, second = max((part[0] for part in parts), default=0), max((part[1] for part in parts), default=0)
@@ -178,13 +196,51 @@ def _dates(
     return given or next(iter(seen), None), tuple(dated)
 
 
+def _named(columns: Mapping[str, Sequence[str]], form: TextFormat, where: str) -> tuple[str, ...]:
+    """Columns of dates such as 17-Nov-26; in which century years of two digits are, nobody can see."""
+    if form.dates == "text":
+        return ()
+    found = {column: [NAMED_DATE.fullmatch(cell) for cell in cells] for column, cells in columns.items()}
+    whole = {column: matches for column, matches in found.items() if matches and all(matches)}
+    for column, matches in whole.items():
+        if form.first_year is None and any(match is not None and len(match[2] or "") == 2 for match in matches):
+            raise UsageError(
+                f"{where}: in which century are the years of column {column!r}, which have two digits? Say "
+                "--first-year 1950 (then 50 is 1950 and 49 is 2049), or --dates text to keep them as they are"
+            )
+    return tuple(whole)
+
+
+def _signs(columns: Mapping[str, Sequence[str]], where: str) -> dict[str, str]:
+    """Columns whose numbers have a sign of a currency or %; unclear where they have different ones, or some none."""
+    found = {}
+    for column, cells in columns.items():
+        signs = [sign_of(cell) for cell in cells]
+        if None in signs or not any(signs):
+            continue
+        own = {sign for sign, cell in zip(signs, cells, strict=True) if sign or cell != "0"}
+        if len(own) > 1:
+            shown = " and ".join(repr(sign) if sign else "none" for sign in sorted(map(str, own), reverse=True))
+            raise UsageError(
+                f"{where}: the numbers of column {column!r} have different signs ({shown}): make them alike, or keep "
+                f"them with --text {column}"
+            )
+        found[column] = str(own.pop())
+    return found
+
+
+def _without(cells: Sequence[str], sign: str) -> list[str]:
+    if not sign:
+        return list(cells)
+    return [str(cell) for cell in without_sign(pa.chunked_array([cells], pa.string()), sign).to_pylist()]
+
+
 def _decimals(
-    rows: Sequence[Sequence[str]], names: Sequence[str], missing: Sequence[str], given: Decimal | None, where: str
+    columns: Mapping[str, Sequence[str]], given: Decimal | None, where: str
 ) -> tuple[Decimal | None, tuple[str, ...]]:
     """What a comma in numbers means, and in which columns it stands; unclear where three digits follow each."""
     fits: dict[str, set[Decimal]] = {}
-    for place, column in enumerate(names):
-        cells = [row[place] for row in rows if column and place < len(row) and row[place] not in missing]
+    for column, cells in columns.items():
         ways: list[Decimal] = ["comma", "point"] if given is None else [given]
         if any("," in cell for cell in cells):
             fits[column] = {way for way in ways if all(re.match(MARKED[way], cell) for cell in cells)}

@@ -21,13 +21,10 @@ from pyarrow import fs as pafs
 
 from daskrado.errors import DataError, UsageError
 from daskrado.lake.files import first_line, remote, shown
+from daskrado.lake.written_cells import iso_dates, named_dates, plain_numbers, without_sign
 
 _BLOCK_BYTES = 4 << 20
 SAMPLE = 1 << 16  # bytes from which open questions are decided
-MARKED = {  # numbers with a decimal comma, or with commas between thousands
-    "comma": r"^[-+]?([0-9]+|[0-9]{1,3}(\.[0-9]{3})+)(,[0-9]+)?$",
-    "point": r"^[-+]?([0-9]+|[0-9]{1,3}(,[0-9]{3})+)(\.[0-9]+)?$",
-}
 _ATTRIBUTE = re.compile(r"""@attribute\s+('[^']*'|"[^"]*"|\S+)\s+(.+)""", re.IGNORECASE)
 
 
@@ -48,8 +45,11 @@ class TextFormat:
     member: str | None = None
     dates: Literal["dmy", "mdy", "text"] | None = None
     dated: tuple[str, ...] = ()  # columns whose dates are written in that order
+    named: tuple[str, ...] = ()  # columns whose dates have the names of months
+    first_year: int | None = None  # of the hundred that years of two digits are
     decimal: Literal["point", "comma"] | None = None
     marked: tuple[str, ...] = ()  # columns whose numbers have a decimal comma, or marks between thousands
+    signed: tuple[tuple[str, str], ...] = ()  # columns whose numbers have a sign of a currency or %, and which
 
     def is_arff(self, address: str) -> bool:
         """Whether a file is ARFF, as said or by its name."""
@@ -60,6 +60,8 @@ class TextFormat:
             raise UsageError(f"--delimiter must be one character, got {self.delimiter!r}")
         if self.skip_lines < 0:
             raise UsageError(f"--skip-lines must be 0 or more, got {self.skip_lines}")
+        if self.first_year is not None and not 1000 <= self.first_year <= 9000:
+            raise UsageError(f"--first-year must be a year such as 1950, got {self.first_year}")
 
 
 def read_text(address: str, form: TextFormat, part: tuple[int, int | None] = (0, None)) -> Iterator[pa.Table]:
@@ -179,26 +181,15 @@ def _tidy(table: pa.Table, form: TextFormat) -> pa.Table:
     for name, column in zip(table.column_names, table.columns, strict=True):
         trimmed = pc.utf8_trim_whitespace(column)
         if name in form.dated:
-            trimmed = _iso_dates(trimmed, day_first=form.dates == "dmy")
+            trimmed = iso_dates(trimmed, day_first=form.dates == "dmy")
+        if name in form.named:
+            trimmed = named_dates(trimmed, form.first_year)
+        if (sign := dict(form.signed).get(name)) is not None:
+            trimmed = without_sign(trimmed, sign)
         if name in form.marked:
-            trimmed = _plain_numbers(trimmed, comma=form.decimal == "comma")
+            trimmed = plain_numbers(trimmed, comma=form.decimal == "comma")
         columns.append(pc.if_else(pc.is_in(trimmed, value_set=marks), pa.scalar(None, pa.string()), trimmed))
     return pa.table(columns, names=table.column_names)
-
-
-def _iso_dates(column: pa.ChunkedArray, *, day_first: bool) -> pa.ChunkedArray:
-    """17.11.2026 or 11/17/2026 as 2026-11-17; what is no such date stays as it is."""
-    padded = pc.replace_substring_regex(column, r"^(\d[./-]\d{1,2}[./-]\d{4})$", r"0\1")
-    padded = pc.replace_substring_regex(padded, r"^(\d\d[./-])(\d[./-]\d{4})$", r"\10\2")  # group 1, a zero, group 2
-    order = r"\3-\2-\1" if day_first else r"\3-\1-\2"
-    return pc.replace_substring_regex(padded, r"^(\d\d)[./-](\d\d)[./-](\d{4})$", order)
-
-
-def _plain_numbers(column: pa.ChunkedArray, *, comma: bool) -> pa.ChunkedArray:
-    """1.234,5 or 1,234.5 as 1234.5; what is no such number stays as it is."""
-    group, point = (".", ",") if comma else (",", ".")
-    bare = pc.replace_substring(pc.replace_substring(column, group, ""), point, ".")
-    return pc.if_else(pc.match_substring_regex(column, MARKED["comma" if comma else "point"]), bare, column)
 
 
 def _reason(error: BaseException, form: TextFormat) -> str:

@@ -166,3 +166,17 @@ def test_row_numbers_are_no_features_and_name_no_record(shell: Shell) -> None:
     text = Path("domain.yaml").read_text()
     assert "# no feature: index, it numbers the rows" in text
     assert "\nid:" not in text
+
+
+def test_columns_that_name_somebody_are_no_features_and_no_record(shell: Shell) -> None:
+    """A customer has several loans: only loan_id names a record. Without one, init says what to do."""
+    loans = {"customer": pa.array([7, 7]), "loan_id": pa.array(["a", "b"]), "customer_type": pa.array(["x", "y"])}
+    pq.write_table(pa.table(loans | {"late": pa.array([True, False])}), "loans.parquet")
+    assert shell("init", "loans.parquet", "--label", "late") == 0
+    assert (read("domain.yaml")["id"], list(read("domain.yaml")["columns"])) == ("loan_id", ["customer_type"])
+    assert "no column names a record" not in shell.out
+    del loans["loan_id"]
+    pq.write_table(pa.table(loans | {"late": pa.array([True, False])}), "loans.parquet")
+    for words, lost in (((), "rows are held out"), (("--unit", "customer"), "describe finds categories")):
+        assert shell("init", "loans.parquet", "--label", "late", "--overwrite", *words) == 0
+        assert f"no column names a record, by which {lost}: --id names it, and daskrado ingest --id" in shell.out

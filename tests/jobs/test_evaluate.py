@@ -15,10 +15,14 @@ from click.testing import CliRunner
 import daskrado
 from daskrado.cli.main import cli
 from daskrado.errors import DataError, UsageError
+from daskrado.jobs.evaluation_report import Measured
 from daskrado.jobs.load import load_job
 from daskrado.jobs.measure import PLACING, halves
 from daskrado.ledger.ledger import Ledger
+from daskrado.models.decision import Decision
+from daskrado.models.evaluation import Cells, Evaluation
 from daskrado.models.linear import LinearModel
+from daskrado.models.threshold import Rule
 from daskrado.privacy.accountant import GaussianEvent, PureEvent, compose, gaussian_mu
 from daskrado.privacy.events import each
 from daskrado.privacy.protect import Budget
@@ -281,3 +285,37 @@ def test_the_command_takes_data_set_protection_and_delta_from_the_models_run(mad
     assert "may have been trained on" in done.output
     refused = CliRunner().invoke(cli, words)
     assert "epsilon: an evaluation is charged" in str(refused.exception)
+
+
+def test_a_threshold_that_was_chosen_says_that_it_flatters_itself() -> None:
+    cells = Cells(np.array([-1.0, 0.0, 1.0]), np.array([400.0, 300, 200, 50]), np.array([20.0, 60, 120, 150]), 0.0)
+    found = {"model": Evaluation(cells, {})}
+    for rule, words in (
+        ("f1", "the largest F1"),
+        ("youden", "the largest true minus false positive rate"),
+        ("cost=5", "a missed positive costs as much as 5 false alarms"),
+        ("rate=0.1", "10 % are called positive"),
+    ):
+        decision = Decision.of(cells, Rule.model_validate(rule), "here")
+        lines = [*Measured(found, ("no", "yes"), decision=decision).lines()]
+        error = cells.error(cells.place(decision.threshold))
+        assert f"  error where {words}: {error}" in lines
+        assert any("expect a little more error on new rows" in line for line in lines)
+    assert not any("expect a little more" in line for line in Measured(found, ("no", "yes")).lines())
+
+
+def test_where_noise_hides_the_rows_a_figure_is_not_known_and_not_zero() -> None:
+    """Forty rows under noise of 30 on each count: any share of them is possible."""
+    few = Cells(np.array([-1.0, 0.0, 1.0]), np.array([9.0, -12, 31, 4]), np.array([-20.0, 6, 12, 10]), 30.0)
+    many = Cells(few.edges, 1000 * np.ones(4), 1000 * np.ones(4), 30.0)
+    told = Measured({"model": Evaluation(few, {"sex": {"f": few, "m": many}})}, ("no", "yes"))
+    lines = [*told.lines()]
+    assert "  error: not known" in lines
+    assert "  area under the ROC curve: not known" in lines
+    assert any("too few rows for this budget" in line and "larger epsilon" in line for line in lines)
+    assert any(line.startswith("  sex m: error 0.5") for line in lines)
+    first = told.sections()[0]
+    assert "too few rows for this budget" in first.text
+    assert ("error", "not known", "0.0000 to 1.0000") in first.rows
+    enough = Measured({"model": Evaluation(many, {})}, ("no", "yes"))
+    assert not any("too few" in line for line in enough.lines())

@@ -420,3 +420,59 @@ def test_row_numbers_without_a_name_are_called_index(tmp_path: Path) -> None:
     pd.DataFrame({"a": [3, 4], "b": ["x", "y"]}).to_csv(tmp_path / "t.csv")
     manifest = ingest([str(tmp_path / "t.csv")], str(tmp_path / "lake"))
     assert list(manifest["columns"]) == ["index", "a", "b"]
+
+
+def test_signs_and_names_of_months_are_read_as_numbers_and_dates(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(
+        'price,share,euro,day\n$12,12%,3 €,17-Nov-2026\n"$1,234.50",3.5 %,0,3 December 2025\n'
+        '-$3,0,-1 €,"Sept 1, 2024"\n,,,\n'
+    )
+    manifest = ingest([str(tmp_path / "t.csv")], str(tmp_path / "lake"))
+    told = manifest["read_as"]
+    assert "numbers of price without their $" in told
+    assert "numbers of share without their %" in told
+    assert "dates of day by the names of months" in told
+    found = read(tmp_path / "lake").to_pydict()
+    assert found["price"] == [12.0, 1234.5, -3.0, None]
+    assert found["share"] == [12.0, 3.5, 0.0, None]
+    assert found["euro"] == [3, 0, -1, None]
+    assert [None if day is None else str(day)[:10] for day in found["day"]] == [
+        "2026-11-17",
+        "2025-12-03",
+        "2024-09-01",
+        None,
+    ]
+
+
+def test_a_sign_that_comes_later_is_never_taken_for_another(tmp_path: Path) -> None:
+    """Beyond the lines that decide, 3 € among dollars makes the column one of texts."""
+    (tmp_path / "t.csv").write_text("price,n\n" + "$12,1\n" * 300 + "€3,2\n")
+    manifest = ingest([str(tmp_path / "t.csv")], str(tmp_path / "lake"))
+    assert manifest["columns"]["price"] == "string"
+    assert read(tmp_path / "lake").column("price")[-1].as_py() == "€3"
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "kept"),
+    [
+        ("x,n\n$12,1\n€3,2\n", r"column 'x' have different signs \('€' and '\$'\).*--text x", ["$12", "€3"]),
+        ("x,n\n12%,1\n0.3,2\n", r"column 'x' have different signs \('%' and none\).*--text x", ["12%", "0.3"]),
+        ("x,n\n17-Nov-26,1\n3-Dec-68,2\n", "in which century .* column 'x'.*--first-year 1950", None),
+    ],
+)
+def test_signs_and_years_that_are_unclear_are_asked_about(
+    tmp_path: Path, text: str, said: str, kept: list[str] | None
+) -> None:
+    (tmp_path / "t.csv").write_text(text)
+    source = [str(tmp_path / "t.csv")]
+    with pytest.raises(UsageError, match=said):
+        ingest(source, str(tmp_path / "lake"))
+    if kept is not None:
+        ingest(source, str(tmp_path / "kept"), layout=Layout(text=("x",)))
+        assert read(tmp_path / "kept").column("x").to_pylist() == kept
+        return
+    for first, years in ((1950, [2026, 1968]), (2000, [2026, 2068]), (1900, [1926, 1968])):
+        ingest(source, str(tmp_path / f"from{first}"), form=TextFormat(first_year=first))
+        assert [day.year for day in read(tmp_path / f"from{first}").column("x").to_pylist()] == years
+    ingest(source, str(tmp_path / "text"), form=TextFormat(dates="text"))
+    assert read(tmp_path / "text").column("x").to_pylist() == ["17-Nov-26", "3-Dec-68"]

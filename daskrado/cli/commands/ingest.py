@@ -29,6 +29,7 @@ def ingest(
     dates: Annotated[
         Literal["dmy", "mdy", "text"] | None, "The order of 3/4/2026, or text to keep it; by default as seen."
     ] = None,
+    first_year: Annotated[int | None, "Where years have two digits (17-Nov-26), the first of the hundred."] = None,
     decimal: Annotated[
         Literal["point", "comma"] | None, "What stands before decimals: 1,234.5 or 1.234,5; by default as seen."
     ] = None,
@@ -69,6 +70,7 @@ def ingest(
         encoding=encoding,
         member=member,
         dates=dates,
+        first_year=first_year,
         decimal=decimal,
     )
     layout = Layout(by=by, group_rows=group_rows, file_rows=file_rows, text=text, drop=drop, record=id)

@@ -76,6 +76,9 @@ def init(
         yield f"still open (...): {', '.join(still_open)}"
         if any(key.startswith("label.") for key in still_open):
             yield "say what is +1: --positive VALUE, or edit label in the domain"
+    if proposal.record is None and (unit is None or any(key.endswith(".values") for key in still_open)):
+        lost = "rows are held out" if unit is None else "describe finds categories"
+        yield f"no column names a record, by which {lost}: --id names it, and daskrado ingest --id row_id adds one"
     if still_open:
         yield f"next: daskrado describe {lake} --domain {domain} --epsilon 0.1 finds the rest in private, charged"
         yield f"      (or write public facts there); then daskrado plan {pipeline}"
