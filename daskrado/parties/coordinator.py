@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from daskrado.errors import DataError, UsageError
+from daskrado.errors import DataError, LedgerError, UsageError
 from daskrado.jobs.base import Outcome, Run
 from daskrado.jobs.learn import ROLE
 from daskrado.jobs.learn_outcome import learn_outcome
@@ -20,14 +20,16 @@ from daskrado.lake.publish import check_free, claimed
 from daskrado.learners.base import ReleaseLearner
 from daskrado.ledger.account import Account
 from daskrado.ledger.charging import opened_ledger
-from daskrado.ledger.opening import named_account
+from daskrado.ledger.journal import Arrays, Journal, entries_of
+from daskrado.ledger.journal_folder import InUseError
+from daskrado.ledger.opening import is_open, named_account
 from daskrado.ledger.words import amount
 from daskrado.models.linear import LinearModel
 from daskrado.parties.bundles import Tally, sort_bundles
 from daskrado.parties.keys import PrivateKeys, PublicKeys
 from daskrado.parties.masks import total
 from daskrado.parties.rounds import Round
-from daskrado.parties.study import RoundPlan, Terms, load_study, terms_of
+from daskrado.parties.study import CentralNoise, RoundPlan, Terms, load_study, terms_of
 from daskrado.parties.study_folder import Closing, StudyFolder
 from daskrado.privacy.release import Release, release_of_shares, release_without_privacy
 from daskrado.statistics.base import Summary
@@ -100,6 +102,11 @@ class _Standing:
                 raise DataError(
                     f"{facts}: {present} of {len(round_.roster)} sites are there, the minimum is {round_.minimum}"
                 )
+            if isinstance(self.terms.noise, CentralNoise):
+                raise DataError(
+                    f"{facts}; wait for it: noise is central, and no round follows without a site, for the "
+                    "difference of two totals is its exact vector; a new study is a new charge at every site"
+                )
             if not close:
                 raise DataError(f"{facts}; wait, or open a new round among the {present} present with --close")
         following = round_.among(self.close("remasked", own).counted)
@@ -119,14 +126,20 @@ class _Standing:
             return release_without_privacy(gather())
         if plan.shares is not None:
             return release_of_shares(plan.shares, gather().vector, plan.statement)
-        charge = plan.charge
+        charge, budget = plan.charge, job.budget
         assert charge is not None
-        assert job.budget is not None
+        assert budget is not None
         if not account.ledger.has_limits(self.round.study):
-            budget = job.budget
             account.ledger.set_limit(self.round.study, charge.debit.for_limit, budget.epsilon, budget.delta)
         run.grants[ROLE] = charge.reserve(account, self.round.study)
         return run.release(ROLE, plan.mechanism, gather)
+
+    def kept(self, values: Arrays) -> Release:
+        """What was drawn for the total, once more."""
+        mechanism = self.plan.mechanism
+        assert mechanism is not None
+        target = mechanism.target
+        return Release(target.statistic.plain, target.lattice, values, mechanism.noise_std(), self.plan.statement)
 
     def outcome(self, released: Release) -> Outcome:
         """Learn from the combined release, and say what a study adds to a learned model."""
@@ -218,31 +231,59 @@ def combine(
     this = _Standing.of(where, round_, terms_of(round_, str(folder)))
     if (following := this.next_round(own, close=close)) is not None:
         return following
-    plan = this.plan
     who = f"round {round_.number} of study {round_.study}"
     place = contextlib.nullcontext() if output is None else claimed(output, overwrite=overwrite, who=who)
-    with _account(plan, round_, ledger, overwrite) as account, place as account.claim:
-        job = plan.job.model_copy(update={"output": "." if output is None else str(output)})
-        run = Run(job, () if plan.charge is None else (plan.charge,), account, None)
-        run.charged_elsewhere = plan.shares is not None  # every site's own ledger
-        result = publish(run, this.outcome(this.release(run, own)), write=output is not None)
+    job = this.plan.job.model_copy(update={"output": "." if output is None else str(output)})
+    charges = () if this.plan.charge is None else (this.plan.charge,)
+    with _accounts(this, Path(keys), ledger, overwrite) as (account, memory), place as account.claim:
+        run = Run(job, charges, account, None)
+        drawn = None if memory is None else memory.kept(ROLE)
+        # The charges of shares are in every site's own ledger; those of a kept release where it was drawn.
+        run.charged_elsewhere = this.plan.shares is not None or drawn is not None
+        released = this.release(run, own) if drawn is None else this.kept(drawn)
+        if memory is not None and drawn is None:
+            memory.begin(ROLE)
+            memory.keep(ROLE, released.values)
+        result = publish(run, this.outcome(released), write=output is not None)
         if output is None:
             account.done()
     return result
 
 
 @contextlib.contextmanager
-def _account(plan: RoundPlan, round_: Round, path: str | Path | None, overwrite: bool) -> Iterator[Account]:
-    """With central noise the coordinator's account of this round: new, or as it was when it was cut off."""
+def _accounts(
+    this: _Standing, keys: Path, path: str | Path | None, overwrite: bool
+) -> Iterator[tuple[Account, Journal | None]]:
+    """The account of this round, and, where the coordinator draws, what it remembers beside its keys.
+
+    What is remembered outlasts the run: a round is released again only from there, whichever ledger is given. A round
+    that was closed as combined, and whose release is not there, is finished by the ledger that paid for it alone.
+    """
+    round_, plan = this.round, this.plan
     run = f"study {round_.study} round {round_.number} {round_.digest.hex()[:16]}"
     if plan.mechanism is None or plan.shares is not None:
-        yield Account(run, overwrite=overwrite)
+        yield Account(run, overwrite=overwrite), None
         return
-    with (
-        opened_ledger(path, plan.job.ledger) as ledger,
-        named_account(ledger, run, "daskrado study combine, as before", overwrite=overwrite, again=_AGAIN) as account,
-    ):
-        yield account
+    folder = keys / "combined" / f"{round_.study}-{round_.digest.hex()[:16]}"
+    try:
+        memory = Journal.open(folder, {"run": run})
+    except InUseError:
+        raise UsageError(f"{folder}: another process is combining this round") from None
+    with memory, opened_ledger(path, plan.job.ledger) as ledger:
+        if memory.kept(ROLE) is not None and not is_open(ledger, run):
+            again = Account(run, overwrite=overwrite)
+            again.notes += (f"round {round_.number} was combined before: this is its one release, nothing was drawn",)
+            yield again, memory
+            return
+        if this.closing is not None and not entries_of(ledger, run):
+            raise LedgerError(
+                f"study {round_.study!r}: round {round_.number} was combined before, its release is not kept in "
+                f"{folder}, and the ledger {ledger.address} did not pay for it: a total is released once; put the "
+                "newest copy back, or name the ledger that paid"
+            )
+        finish = "daskrado study combine, as before"
+        with named_account(ledger, run, finish, overwrite=overwrite, again=_AGAIN) as account:
+            yield account, memory
 
 
 def status_lines(folder: str | Path) -> Iterator[str]:

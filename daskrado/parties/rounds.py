@@ -61,8 +61,8 @@ class Round:
 
     @property
     def roster_fingerprint(self) -> str:
-        """Sixteen digits that the sites compare with each other, not through the coordinator."""
-        return digest({name: keys.text for name, keys in self.roster.items()}).hex()[:16]
+        """Thirty-two digits that the sites compare with each other, not through the coordinator."""
+        return fingerprint_of({name: keys.text for name, keys in self.roster.items()})
 
     def among(self, present: Iterable[str]) -> Round:
         """The next round, among those present."""
@@ -97,3 +97,8 @@ class Round:
         if not document.signed_by(found.coordinator) or found.content != content:
             raise DataError(f"{where}: tampered with: the coordinator's signature does not fit")
         return found
+
+
+def fingerprint_of(roster: Mapping[str, str]) -> str:
+    """Of a roster as names and keys: 128 bits, so that nobody finds two rosters, with keys of his own, of one."""
+    return digest(roster).hex()[:32]

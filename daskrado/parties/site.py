@@ -7,6 +7,7 @@ import hashlib
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +31,13 @@ from daskrado.parties.bundles import KIND, seal_bundle
 from daskrado.parties.keys import Document, PrivateKeys, PublicKeys
 from daskrado.parties.mailbox import check_name
 from daskrado.parties.masks import mask
-from daskrado.parties.rounds import Round
-from daskrado.parties.study import RoundPlan, terms_of
+from daskrado.parties.rounds import Round, fingerprint_of
+from daskrado.parties.study import CentralNoise, RoundPlan, terms_of
 from daskrado.parties.study_folder import StudyFolder
 from daskrado.privacy.shares import GaussianShares
 from daskrado.statistics.base import Summary
 
+_EXACT = "bundle@"  # draws of such names are kept by the agreement, not by the journal of a run
 _AGAIN = "let the round go on without this site, or draw a new share at a second charge with --pay-again"
 
 
@@ -78,11 +80,13 @@ class Agreement(Closable):
         """The highest round that this site made a bundle for; 0 for none."""
         return max((line["round"] for line in self._bundles.entries), default=0)
 
-    def agree(self, round_: Round, site: str, mine: PublicKeys, fingerprint: str | None) -> None:
+    def agree(self, round_: Round, site: str, mine: PublicKeys, fingerprint: str, *, once: bool) -> None:
         """Check a round against what this site agreed to when it first contributed, and remember it then.
 
-        Terms and coordinator never change; the roster only shrinks. ``fingerprint`` is the roster's, as the other
-        sites read it out: it protects against a coordinator who puts keys of his own into the roster.
+        Terms and coordinator never change; the roster only shrinks. ``fingerprint`` is the roster's, or that of the
+        first one, as the other sites read it out: it protects against a coordinator who puts keys of his own into
+        the roster. ``once``: vectors leave without noise, so that this site makes one for the study and no other;
+        of two totals, one without a site, the difference would be the vector of that site.
         """
         name = f"study {round_.study!r}"
         if site not in round_.roster:
@@ -91,10 +95,14 @@ class Agreement(Closable):
             )
         if round_.roster[site] != mine:
             raise DataError(f"{name}: the key of {site!r} in the roster of round {round_.number} is not this site's")
-        if fingerprint is not None and fingerprint != round_.roster_fingerprint:
+        known = "agreed" in self._journal.content
+        first = fingerprint_of(self._journal.content["agreed"]["roster"]) if known else None
+        if fingerprint not in (round_.roster_fingerprint, first):
             raise DataError(f"{name}: the roster's fingerprint is {round_.roster_fingerprint}, not {fingerprint}")
-        if "agreed" in self._journal.content:
+        if known:
             self._compare(round_, name)
+            if once and self.last() not in (0, round_.number):
+                raise DataError(_once(round_, f"a vector to round {self.last()}"))
             return
         roster = {member: keys.text for member, keys in round_.roster.items()}
         self._journal.remember(agreed={"terms": round_.terms_digest, "roster": roster})
@@ -134,8 +142,8 @@ def contribute(
     keys: str | Path,
     lake: Any,
     dataset: str,
+    roster: str,
     ledger: str | Path | None = None,
-    roster: str | None = None,
     cluster: ClusterConfig | None = None,
     progress: Progress | None = None,
     pay_again: bool = False,
@@ -145,11 +153,11 @@ def contribute(
 
     The site's own ledger is debited before a row is read. With distributed noise every round costs: whether a failed
     round stays masked depends on other sites, so its price is paid in any case. With central noise, where the
-    coordinator is trusted to release once, the study is paid for once. A second call for a round sends the stored
-    bytes again, and one after a crash goes on under the grant that the site had; only a share that may have been
-    drawn and was not kept is refused, unless the site chooses to ``pay_again``. ``roster`` is the roster's
-    fingerprint, as the other sites read it out. ``blocks`` are those of the lake that are read: each of them
-    pays, and one that cannot refuses the contribution.
+    coordinator is trusted with one exact total, a site makes one vector for the study. A second call for a round
+    sends the stored bytes again, and one after a crash goes on under the grant that the site had; only a share that
+    may have been drawn and was not kept is refused, unless the site chooses to ``pay_again``. ``roster`` is the
+    roster's fingerprint, as the other sites read it out. ``blocks`` are those of the lake that are read: each of
+    them pays, and one that cannot refuses the contribution.
     """
     own = PrivateKeys.open(keys, create=False)
     where = StudyFolder(folder)
@@ -159,8 +167,11 @@ def contribute(
         raise DataError(
             f"{where.mailbox.address}: study, terms and minimum of round {round_.number} do not fit together"
         )
+    once = isinstance(terms.noise, CentralNoise)
+    if once and pay_again:
+        raise UsageError(f"study {round_.study!r}: noise is central: no site draws a share that it could pay again")
     with Agreement(keys, round_.study) as agreement:
-        agreement.agree(round_, site, own.public, roster)
+        agreement.agree(round_, site, own.public, roster, once=once)
         plan = terms.plan(len(round_.roster), lake=lake, dataset=dataset, cluster=cluster, blocks=blocks)
         stored = agreement.stored(round_.number)
         charged = False
@@ -170,10 +181,11 @@ def contribute(
                     f"study {round_.study!r}: round {round_.number} is older than this site's last, {last}"
                 )
             _check_open(where, round_)
-            with _vector(plan, round_, agreement, ledger, progress, pay_again) as (vector, charged):
+            with _vector(plan, round_, agreement, ledger, progress, pay_again) as (vector, charged, count):
                 words = mask(vector, own, site, round_)
                 reads = None if plan.job.blocks is None else str(plan.job.blocks)
                 made = seal_bundle(round_, site, plan.job.domain.digest(), words, own, reads)
+                count(made)
                 agreement.store(round_, made)
         else:
             made = stored
@@ -209,11 +221,12 @@ def _vector(
     ledger_path: str | Path | None,
     progress: Progress | None,
     pay_again: bool,
-) -> Iterator[tuple[NDArray[np.int64], bool]]:
+) -> Iterator[tuple[NDArray[np.int64], bool, Callable[[bytes], None]]]:
     """The site's exact vector, with its share of noise where noise is distributed; the ledger is debited first.
 
     A share that was drawn is kept until the block ends well, which stores the bundle. An exact vector is never
-    written down: it is summed again.
+    written down: it is summed again, and the ledger counts its bundle, as the third of what is yielded: for a study
+    one and no other leaves, whatever copy of this site's memory is there.
     """
     job = plan.job
     lake = job.scan(len(round_.roster))  # each site keeps within its part of the range of int64
@@ -221,7 +234,9 @@ def _vector(
         check_units(lake, protect, job.domain.id)
     with connect(job.cluster, lake.size) as client:
 
-        def gather() -> Summary:
+        def gather(account: Account | None = None) -> Summary:
+            # Which rows of a unit are sampled stays the same after a crash.
+            key = secrets.token_bytes(32) if account is None else account.row_key("units").key_bytes()
             return collect(
                 job.summed,
                 lake,
@@ -232,11 +247,11 @@ def _vector(
                 progress=progress,
                 strict=not job.protects,
                 secret_rows=not job.rows_public,
-                units=units_of(lake, job.protect, secrets.token_bytes(32), job.domain.id, client=client),
+                units=units_of(lake, job.protect, key, job.domain.id, client=client),
             )
 
         if plan.mechanism is None:
-            yield gather().vector, False
+            yield gather().vector, False, _nothing
             return
         with opened_ledger(ledger_path, job.ledger) as ledger:
             run = f"study {round_.study} {round_.terms_digest[:16]}"
@@ -249,14 +264,32 @@ def _vector(
             with named_account(ledger, runs[-1], finish, again=_AGAIN, charged_once=True) as account:
                 grant, charged = _reserved(plan, lake, account)
                 if plan.shares is None:
-                    vector = gather().vector
-                    account.spend(grant)
+                    mark = f"{_EXACT}{round_.number:04d}"
+                    if others := {name for name in ledger.draws(grant.entry) if name.startswith(_EXACT)} - {mark}:
+                        raise DataError(_once(round_, f"{min(others)}, as its ledger knows,"))
+                    yield gather(account).vector, charged, partial(_count, account, grant, mark)
                 else:
-                    vector = _shared(plan.shares, account, grant, gather)
-                yield vector, charged
-                # With central noise the grant pays for later rounds, too, and does not end.
-                sent = None if plan.shares is None else agreement.stored(round_.number)
-                account.done(None if sent is None else f"bundle sha256 {hashlib.sha256(sent).hexdigest()}")
+                    yield _shared(plan.shares, account, grant, partial(gather, account)), charged, _nothing
+                sent = agreement.stored(round_.number)
+                assert sent is not None
+                account.done(f"bundle sha256 {hashlib.sha256(sent).hexdigest()}")
+
+
+def _count(account: Account, grant: Grant, mark: str, made: bytes) -> None:
+    """Count an exact vector by its masked bundle, before it is stored: the same bytes again, or none."""
+    account.count(grant, mark, hashlib.sha256(made).hexdigest(), place=_EXACT)
+
+
+def _nothing(made: bytes) -> None:
+    """A share of noise is counted as it is drawn, and a baseline by nobody."""
+    del made
+
+
+def _once(round_: Round, sent: str) -> str:
+    return (
+        f"study {round_.study!r}: this site gave {sent} and gives none to round {round_.number}: noise is central, "
+        "and totals of two rosters, subtracted, are one site's exact vector; a new study is a new charge"
+    )
 
 
 def _reserved(plan: RoundPlan, lake: Lake, account: Account) -> tuple[Grant, bool]:

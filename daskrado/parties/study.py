@@ -161,7 +161,11 @@ class Terms(Frozen):
             owned = f"{protect.owned}, at each site: {protect.unit} known to several sites is a unit of each"
         assumed = [owned, *job.assumptions[1:]]
         if not isinstance(self.noise, DistributedNoise):
-            assumed.append("the coordinator is trusted with the exact total, adds noise once and releases one round")
+            assumed += [
+                "the coordinator is trusted with the exact total of this study, and with those of other studies of "
+                "these rows, adds noise once and releases one round",
+                "the sites compared the roster's fingerprint with each other",
+            ]
             return calibrated(private, job.summed, job.lattice, job.mechanism), assumed
         honest, target = self.noise.honest, target_of(job.summed, job.lattice, protect)
         assumed += [

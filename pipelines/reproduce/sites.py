@@ -178,12 +178,13 @@ def federated(example: Example, place: Path, noise: dict[str, Any] | None, epsil
         join(box, site=site, keys=place / "keys" / site)
     study = f"{example.name}-{mark}"
     terms = {"study": study, "domain": example.domain, "minimum": max(2, example.honest), **private}
-    open_study({**terms, "sites": dict.fromkeys(example.train)}, box, keys=place / "keys" / "coordinator")
+    mine = open_study({**terms, "sites": dict.fromkeys(example.train)}, box, keys=place / "keys" / "coordinator")
     for site, rows in example.train.items():
         ledger = place / f"{site}-{mark}.sqlite"
         with Ledger.open(ledger) as opened:
             opened.set_limit(example.name, "add_remove", ROOM * epsilon, DELTA)
-        contribute(box, site=site, keys=place / "keys" / site, lake=rows, dataset=example.name, ledger=ledger)
+        own = {"keys": place / "keys" / site, "ledger": ledger, "roster": mine.roster_fingerprint}
+        contribute(box, site=site, lake=rows, dataset=example.name, **own)
     done = combine(box, keys=place / "keys" / "coordinator", ledger=place / f"coordinator-{mark}.sqlite")
     assert isinstance(done, Result)
     return done.model

@@ -17,6 +17,7 @@ from daskrado.lake.make import make_lake
 from daskrado.ledger.ledger import Ledger
 from daskrado.parties.coordinator import open_study
 from daskrado.parties.site import contribute, join
+from daskrado.parties.study_folder import StudyFolder
 from daskrado.table.domain import Domain
 
 SITES = ("east", "north", "west")
@@ -61,8 +62,9 @@ def begun(world: World, noise: str) -> None:
 
 def contribution(world: World, site: str) -> dict[str, Any]:
     lake = [str(sorted((world.ward / "lake").glob("*.parquet"))[SITES.index(site)])]
-    place = world.world
-    return {"site": site, "keys": place / site, "dataset": "clinic", "lake": lake, "ledger": place / f"{site}.sqlite"}
+    place, mark = world.world, StudyFolder(world.world / "box").latest().roster_fingerprint
+    own = {"site": site, "keys": place / site, "ledger": place / f"{site}.sqlite", "roster": mark}
+    return {**own, "dataset": "clinic", "lake": lake}
 
 
 def told(arguments: dict[str, Any]) -> str:

@@ -333,13 +333,13 @@ def test_each_site_of_a_study_bounds_its_own_people(noise: dict[str, Any], tmp_p
         join(box, site=name, keys=tmp_path / name)
     terms = {"study": "people", "domain": DOMAIN, "minimum": 2, "sites": dict.fromkeys(sites), "noise": noise}
     limit = {"protect": protecting(), "budget": {"epsilon": 5.0, "delta": 1e-6}}
-    open_study({**terms, **limit}, box, keys=tmp_path / "boss")
+    mark = open_study({**terms, **limit}, box, keys=tmp_path / "boss").roster_fingerprint
     for name in sites:
         with Ledger.open(tmp_path / f"{name}.sqlite") as ledger:
             ledger.set_limit("visits", Whose(Relation.ADD_REMOVE, "one patient", "patient"), 50.0, 1e-2)
         lake = written(tmp_path / f"{name} lake", halves[name], 3)
         own = {"keys": tmp_path / name, "ledger": tmp_path / f"{name}.sqlite"}
-        contribute(box, site=name, dataset="visits", lake=lake, **own)
+        contribute(box, site=name, dataset="visits", lake=lake, roster=mark, **own)
         with Ledger.open(tmp_path / f"{name}.sqlite") as ledger:
             assert {entry.whose.column for entry in ledger.entries()} == {"patient"}
     done = combine(box, keys=tmp_path / "boss", ledger=tmp_path / "boss.sqlite")

@@ -18,10 +18,13 @@ def a_round(number: int = 1) -> Round:
     return Round("heart", number, {"study": "heart"}, {"east": EAST.public, "west": WEST.public}, 2, BOSS.public)
 
 
+MARK = a_round().roster_fingerprint
+
+
 def test_bundles_come_back_byte_for_byte_and_a_torn_one_was_never_sent(tmp_path: Path) -> None:
     bundles = {1: b'{"vector": "AAAA", "text": "\xc3\xa9\\u00e9\\n"}', 3: b"{}\n\n"}
     with Agreement(tmp_path, "heart") as agreement:
-        agreement.agree(a_round(), "east", EAST.public, None)
+        agreement.agree(a_round(), "east", EAST.public, MARK, once=False)
         for number, data in bundles.items():
             agreement.store(a_round(number), data)
         with pytest.raises(DataError, match="has a bundle for round 1 already"):
@@ -31,10 +34,10 @@ def test_bundles_come_back_byte_for_byte_and_a_torn_one_was_never_sent(tmp_path:
     with Agreement(tmp_path, "heart") as agreement:
         assert {number: agreement.stored(number) for number in (1, 2, 3, 4)} == {**bundles, 2: None, 4: None}
         assert agreement.last() == 3
-        agreement.agree(a_round(2), "east", EAST.public, None)
+        agreement.agree(a_round(2), "east", EAST.public, MARK, once=False)
         strange = Round("heart", 2, {"study": "heart", "x": 1}, a_round().roster, 2, BOSS.public)
         with pytest.raises(DataError, match=r"terms are not those that this site agreed to \(.*run.json\)"):
-            agreement.agree(strange, "east", EAST.public, None)
+            agreement.agree(strange, "east", EAST.public, MARK, once=False)
     assert (tmp_path / "studies" / "heart").stat().st_mode & 0o777 == 0o700
 
 

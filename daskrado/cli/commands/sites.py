@@ -39,7 +39,7 @@ def contribute(
     keys: Keys,
     lake: Annotated[str, "This site's lake."],
     dataset: Annotated[str, "The name by which this site's ledger knows the lake."],
-    roster: Annotated[str | None, "The roster's fingerprint, as the other sites read it out."] = None,
+    roster: Annotated[str, "The roster's fingerprint, as the other sites read it out (not by the study's folder)."],
     pay_again: Annotated[bool, "Draw a new share, at a second charge, after one was lost in a crash."] = False,
     blocks: Annotated[
         str | None, "Read some blocks alone, each of which pays: COLUMN, or COLUMN:LAST (day:30)."
@@ -50,7 +50,7 @@ def contribute(
     """Debit this site's ledger, sum its lake, add its share of noise, mask, sign, upload.
 
     Examples:
-      daskrado site contribute shared/ --site north --keys keys/north --lake lake/ --dataset clinic
+      daskrado site contribute shared/ --site north --keys keys/north --lake lake/ --dataset clinic --roster 5b1f
     """
     from daskrado.lake.blocks import Blocks
     from daskrado.parties.site import contribute
@@ -77,9 +77,6 @@ def contribute(
         claim = done.plan.statement
         yield f"charged to {dataset}: {amount(claim.epsilon or 0, claim.delta or 0)}"
     yield done.plan.statement.sentence()
-    if roster is None:
-        mark = done.round.roster_fingerprint
-        yield f"roster fingerprint {mark}: compare it with the other sites, not by this folder"
 
 
 @command(study)
