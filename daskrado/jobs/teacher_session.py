@@ -53,7 +53,7 @@ class Session:
             self._calibrate(engine.released_error)
 
     def __repr__(self) -> str:
-        return f"<Session with {self.job.teachers.count} teachers of {self.job.dataset!r}>"
+        return f"<Session with {self.job.count} teachers of {self.job.dataset!r}>"
 
     def ask(self, queries: pa.Table | pd.DataFrame) -> pd.Series:
         """The private label of each public row; None where the engine refused or has stopped."""
@@ -99,7 +99,7 @@ class Session:
         job = self.job
         if job.estimate_epsilon is not None and self.error_rate is None:
             measure, epsilon = self._ensemble.error_units, job.estimate_epsilon
-            self._calibrate(self.engine.error_rate(measure, ERROR_UNIT, job.teachers.count, job.changed, epsilon))
+            self._calibrate(self.engine.error_rate(measure, ERROR_UNIT, job.count, job.changed, epsilon))
         return self._ensemble
 
     def _calibrate(self, error: float) -> None:

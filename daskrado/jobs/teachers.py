@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from functools import lru_cache, partial
-from typing import Any, ClassVar, Literal
+from functools import cached_property, lru_cache, partial
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from daskrado.bounds.teachers import (
     CONFIDENCE,
@@ -21,17 +21,19 @@ from daskrado.bounds.teachers import (
     rows_per_teacher,
     theorem_refusals,
 )
-from daskrado.engines.answers import MAX_QUERIES, Answering, Terms, answering, vote_mechanism
+from daskrado.engines.answers import Answering, Terms, answering
 from daskrado.engines.sparse_vector import MAX_INSTANCES
 from daskrado.engines.votes import NEXT_ENGINE
 from daskrado.errors import DataError, UsageError, about_the_key
 from daskrado.jobs.base import Address, Charge, Line, Outcome, PrivateJob, Run
 from daskrado.jobs.student import Student, TeachersFindings, named_classes, train_student
+from daskrado.jobs.teacher_keys import AnswersConfig, Aside, StudentConfig, TeachersConfig
+from daskrado.jobs.teacher_places import Places, check_place, places_of
 from daskrado.jobs.teacher_session import ANSWERS, ERROR_RATE, Session, read_queries, session_of
 from daskrado.lake.scan import Lake, open_lake
 from daskrado.lake.shards import KEPT_PLACE, Sharding, check_places, encode_queries
 from daskrado.lake.units import check_units
-from daskrado.learners.black_box import AnyBlackBox, Logistic, rehearse
+from daskrado.learners.black_box import rehearse
 from daskrado.ledger.journal import Journal
 from daskrado.privacy.accountant import PureEvent
 from daskrado.privacy.events import exact
@@ -39,71 +41,8 @@ from daskrado.privacy.protect import Budget, Protect
 from daskrado.privacy.relations import Relation
 from daskrado.privacy.statement import PrivacyStatement
 from daskrado.table.label import Scalar, Target
-from daskrado.table.yaml_file import Frozen
 
 TO_BE_ESTIMATED = "optimal composition of as many sparse-vector instances as the teachers' error asks for"
-
-
-class TeachersConfig(Frozen):
-    """The teachers. ``shard_by``: the id names a record, or the protected unit; or rows are dealt by position."""
-
-    count: int = Field(ge=2, le=1_000_000)
-    learner: AnyBlackBox = Logistic()
-    shard_by: Literal["record", "unit", "position"] | None = None
-    seed: int = Field(default=0, ge=0, lt=2**31)
-
-
-class EstimatedRefusals(Frozen):
-    """Refusals by theorem 3.2 from the teachers' error, released with this share of epsilon."""
-
-    share: float = Field(gt=0, lt=1)
-    beta: float = Field(default=0.05, gt=0, lt=1)
-
-
-class AnswersConfig(Frozen):
-    """How queries are answered, and how many the engine will ever take. ``engine`` numbers those of a data set."""
-
-    mechanism: str = "gaussian"
-    queries: int = Field(ge=1, le=MAX_QUERIES)
-    refusals: int | EstimatedRefusals | None = None
-    constants: Literal["exact", "as_published"] = "exact"
-    engine: int = Field(default=1, ge=1)
-    agreement: float = Field(default=0.9, gt=0.5, le=1, description="assumed by the plan")
-
-    @field_validator("mechanism")
-    @classmethod
-    def _known(cls, name: str) -> str:
-        with about_the_key():
-            return vote_mechanism(name).name
-
-    @model_validator(mode="after")
-    def _check(self) -> AnswersConfig:
-        counts_refusals = vote_mechanism(self.mechanism).counts_refusals
-        if counts_refusals != (self.refusals is not None):
-            raise ValueError("refusals is needed by sparse_vector, and only by it")
-        if isinstance(self.refusals, int) and not 1 <= self.refusals <= self.queries:
-            raise ValueError(f"refusals must be between 1 and queries {self.queries}, got {self.refusals}")
-        if self.constants == "as_published" and not counts_refusals:
-            raise ValueError(f"constants: as_published exist for sparse_vector only, not for {self.mechanism}")
-        return self
-
-    @property
-    def estimated(self) -> EstimatedRefusals | None:
-        """How refusals are estimated, where they are."""
-        return self.refusals if isinstance(self.refusals, EstimatedRefusals) else None
-
-
-class StudentConfig(Frozen):
-    """The published student; ``refused`` queries are dropped, or labelled by a public coin."""
-
-    learner: AnyBlackBox = Logistic()
-    refused: Literal["drop", "coin"] = "drop"
-
-
-class Aside(Frozen):
-    """Label-private learning: this share of the lake's rows loses its labels and becomes the queries."""
-
-    aside: float = Field(gt=0, lt=1)
 
 
 class TeachersJob(PrivateJob):
@@ -135,7 +74,9 @@ class TeachersJob(PrivateJob):
         relation, by, column = self.protect.relation, self.shard_by, self.protect.column
         if column is not None and self.teachers.shard_by not in (None, "unit"):
             raise ValueError(f"teachers.shard_by: shards go by protect.unit.column {column!r}; drop shard_by")
-        if column is None and self.domain.id is None and (by != "position" or relation is Relation.ADD_REMOVE):
+        if (place := self.teachers.place) is not None:
+            check_place(place, self.protect, self.domain)
+        elif column is None and self.domain.id is None and (by != "position" or relation is Relation.ADD_REMOVE):
             raise ValueError("shards by record need the domain's id column; without one, use relation replace_one")
         if relation is Relation.ADD_REMOVE and by == "position":
             raise ValueError("shards by position shift when a row is added or removed: shard by the domain's id")
@@ -153,7 +94,7 @@ class TeachersJob(PrivateJob):
         if self.protect.column is not None:
             return "unit"
         if self.teachers.shard_by is not None:
-            return self.teachers.shard_by
+            return str(self.teachers.shard_by)
         return "position" if self.protect.relation is Relation.REPLACE_ONE or self.domain.id is None else "record"
 
     @property
@@ -174,9 +115,25 @@ class TeachersJob(PrivateJob):
     @property
     def sharding(self) -> Sharding:
         """Which rows go where."""
-        column = self.protect.column
-        by_id = self.domain.id is not None if column is not None else self.shard_by != "position"
-        return Sharding(self.teachers.count, self.teachers.seed, by_id, self.aside, column)
+        column, places = self.protect.column, self.places
+        whole = column is not None or places is not None  # the id, if there is one, orders rows and no more
+        by_id = self.domain.id is not None if whole else self.shard_by != "position"
+        where = {} if places is None else {"column": places.column, "places": places.values}
+        return Sharding(self.count, self.teachers.seed, by_id, self.aside, column, **where)
+
+    @cached_property
+    def places(self) -> Places | None:
+        """The places that have a teacher each; None where rows are dealt out."""
+        by = self.teachers.place
+        return None if by is None else places_of(by, self.source, self.protect, self.domain)
+
+    @property
+    def count(self) -> int:
+        """How many teachers there are."""
+        given, places = self.teachers.count, self.places
+        if places is not None and given not in (None, len(places.values)):
+            raise UsageError(f"teachers.count is {given}, but {len(places.values)} places have a teacher: drop count")
+        return len(places.values) if places is not None else cast(int, given)
 
     @property
     def estimate_epsilon(self) -> float | None:
@@ -224,7 +181,7 @@ class TeachersJob(PrivateJob):
         wanted = theorem_refusals(error, self.answers.queries, self.answers.estimated.beta)
 
         def heard(refusals: int) -> bool:
-            return self.answering(refusals).chance(self.teachers.count) >= CONFIDENCE
+            return self.answering(refusals).chance(self.count) >= CONFIDENCE
 
         return largest(heard, min(MAX_INSTANCES, wanted)) or 1
 
@@ -239,6 +196,7 @@ class TeachersJob(PrivateJob):
             "classes": [str(c) for c in self.all_classes],
             "domain": self.domain.digest(),
             **({} if self.protect.column is None else {"unit": self.protect.column}),
+            **({} if self.places is None else {"places": [str(value) for value in self.places.values]}),
         }
 
     @property
@@ -253,6 +211,8 @@ class TeachersJob(PrivateJob):
         if self.aside:
             public = "features are public; only labels are protected"
         dealt = {"record": "record ids do not depend on what the record holds", "position": KEPT_PLACE}
+        if self.places is not None:
+            dealt[by] = self.places.assumption
         return (owned, *others, public, *([dealt[by]] if by in dealt else []))
 
     def statement_of(self, mechanism: Answering) -> PrivacyStatement:
@@ -276,7 +236,7 @@ class TeachersJob(PrivateJob):
         for where, box in (("teachers", self.teachers.learner), ("student", self.student.learner)):
             rehearse(box, f"{where}.learner", self.domain, len(self.all_classes))
         mechanism = self.answering()
-        refuse_if_hopeless(mechanism, self.teachers.count, self.answers.agreement)
+        refuse_if_hopeless(mechanism, self.count, self.answers.agreement)
         accountant = mechanism.accountant if self.estimate_epsilon is None else TO_BE_ESTIMATED
         how = (self.asked, mechanism.name, mechanism.theorem, self.assumptions)
         answers = Charge.of(ANSWERS, mechanism.event, *how, accountant=accountant)
@@ -285,7 +245,7 @@ class TeachersJob(PrivateJob):
         return answers, Charge.of(ERROR_RATE, PureEvent(self.estimate_epsilon), *how)
 
     def plan(self) -> Iterator[Line]:
-        count, agreement, mechanism = self.teachers.count, self.answers.agreement, self.answering()
+        count, agreement, mechanism = self.count, self.answers.agreement, self.answering()
         yield "teachers", f"{count:,}, shards by {self.shard_by}, learner {self.teachers.learner.name}"
         if self.rows is not None:
             yield "rows", rows_per_teacher(self.rows, count, self.domain.width)
@@ -310,7 +270,7 @@ class TeachersJob(PrivateJob):
         if self.shard_by == "position":
             instead = "shard by the domain's id under another relation than replace_one"
             check_places(lake, "teachers shard rows", instead)
-        count = self.teachers.count
+        count = self.count
         if self.rows_public and lake.rows < 2 * count:
             raise UsageError(f"teachers.count {count:,} is more than the lake's rows allow: each needs two at least")
         return lake
@@ -335,12 +295,12 @@ class TeachersJob(PrivateJob):
             mechanism = session.engine.answering
             statement = self.statement_of(mechanism)
             found = TeachersFindings(
-                self.teachers.count,
+                self.count,
                 self._student(session, statement, x, labels),
                 labels,
                 session.answered_table(table, labels),
                 session.engine.counts,
-                forecast(mechanism, self.teachers.count, self.answers.agreement),
+                forecast(mechanism, self.count, self.answers.agreement),
                 session.error_rate,
                 None if mechanism.instances is None else mechanism.terms.refusals,
             )
@@ -362,7 +322,7 @@ class TeachersJob(PrivateJob):
             },
             lines=list(self._lines(found)),
             made=[
-                ("teachers", f"{self.teachers.count:,}, shards by {self.shard_by}, {self.teachers.learner.name}"),
+                ("teachers", f"{self.count:,}, shards by {self.shard_by}, {self.teachers.learner.name}"),
                 ("answers", f"{mechanism.name}, {mechanism.accountant}"),
                 ("engine", ", ".join(f"{count:,} {name}" for name, count in counts.items())),
                 ("student", f"{self.student.learner.name} on {student.trained_on:,} answered queries"),

@@ -15,6 +15,7 @@ from daskrado.lake.scan import Lake
 from daskrado.lake.seeds import SignatureKey, record_seeds
 from daskrado.lake.unit_ids import unit_hashes
 from daskrado.statistics.rados import mix
+from daskrado.table.arrow_arrays import places_or_none
 from daskrado.table.domain import Domain
 from daskrado.table.encoded_table import EncodedTable
 from daskrado.table.encoding import encode_classes, encode_table, needed_columns
@@ -33,8 +34,9 @@ class Sharding:
     ``unit`` names the column of the units, whose ids are hashed with a public key: whatever happens to a unit's rows
     reaches one shard, and those without an id count as nothing. Else ``by_id`` does so with the record id: adding or
     removing a record reaches one shard. Else shards are dealt by position in the lake, which is sound where a row is
-    replaced in its place. A row lies in exactly one shard by construction: its number is one function of who owns it,
-    of its id or of its position.
+    replaced in its place. With ``places`` they go by a public column: shard i has the rows whose ``column`` is
+    ``places[i]``, or that lie in that folder of the lake; a row of no such place counts as nothing. A row lies in
+    exactly one shard by construction: its number is one function of who owns it, of its id, position or place.
 
     Reference
         Parallel composition needs an assignment that does not look at the content (McSherry 2009).
@@ -45,6 +47,8 @@ class Sharding:
     by_id: bool = True
     aside: float = 0.0
     unit: str | None = None
+    column: str | None = None
+    places: tuple[Scalar, ...] = ()
 
     def __post_init__(self) -> None:
         if not 1 <= self.count <= 1_000_000:
@@ -66,9 +70,24 @@ class Sharding:
             return None
         return unit_hashes(table.column(self.unit), SignatureKey.from_seed(self.seed).key_bytes())[:, 0]
 
-    def assign(self, order: NDArray[np.uint64]) -> NDArray[np.int64]:
+    def place(self, table: pa.Table, name: str) -> NDArray[np.int64] | None:
+        """The place of each row of a partition, -1 for none; None where places do not matter."""
+        if not self.places:
+            return None
+        if self.column is None:
+            folder = folder_of(name)
+            return np.full(table.num_rows, self.places.index(folder) if folder in self.places else -1, dtype=np.int64)
+        flat = table.column(self.column).combine_chunks()
+        found = places_or_none(flat, self.places)
+        if found is None and all(
+            isinstance(value, str) for value in self.places
+        ):  # a table's dates, as it names them
+            found = places_or_none(flat.cast(pa.string()), self.places)
+        return np.full(len(flat), -1, dtype=np.int64) if found is None else found.astype(np.int64)
+
+    def assign(self, order: NDArray[np.uint64], place: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
         """The shard of each row, or ASIDE."""
-        shard = (order % np.uint64(self.count)).astype(np.int64)
+        shard = (order % np.uint64(self.count)).astype(np.int64) if place is None else np.maximum(place, 0)
         if self.aside:
             # Another hash of the same number, so that keeping rows aside does not empty some shards.
             drawn = mix(order ^ np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(11)
@@ -112,14 +131,14 @@ def read_rows(
 ) -> Iterator[LabelledRows]:
     """Encode one partition block by block; ``first`` is its first row's position."""
     columns = [*needed_columns(domain, label=False, ids=sharding.by_id), domain.label.column]
-    columns += [sharding.unit] if sharding.unit is not None and sharding.unit not in columns else []
+    columns += [one for one in (sharding.unit, sharding.column) if one is not None and one not in columns]
     tables = partition.tables(columns) if content is None else [(0, content.select(columns))]
     where = getattr(partition, "path", partition.name)
     for _, table in tables:
         encoded = encode_table(domain, table, label=False, ids=sharding.by_id)
         labels = encode_classes(encoded, table.column(domain.label.column), classes)
         _refuse(where, encoded, strict=False)
-        owners = sharding.owners(table)
+        owners, places = sharding.owners(table), sharding.place(table, partition.name)
         for start in range(0, encoded.length, _CHUNK_ROWS):
             stop = min(start + _CHUNK_ROWS, encoded.length)
             x = np.ascontiguousarray(encoded.block(start, stop, np.empty((stop - start, domain.width), order="F")))
@@ -131,8 +150,16 @@ def read_rows(
             by = order if owners is None else owners[start:stop]
             if owners is not None:
                 y = np.where(by == 0, -1, y)
-            yield LabelledRows(clipped(x, domain.norm_bound), y, sharding.assign(by), order)
+            place = None if places is None else places[start:stop]
+            if place is not None:
+                y = np.where(place < 0, -1, y)
+            yield LabelledRows(clipped(x, domain.norm_bound), y, sharding.assign(by, place), order)
         first += encoded.length
+
+
+def folder_of(name: str) -> str:
+    """The folder of a file by its name in the lake."""
+    return name.rpartition("/")[0]
 
 
 def check_places(lake: Lake, what: str, instead: str) -> None:
