@@ -1,4 +1,4 @@
-"""A teacher for each value of a public column, each folder or each file: one row reaches one teacher, and no other."""
+"""A teacher for each value of a public column, each folder or each file: one row reaches one teacher alone."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def test_places_that_no_public_column_names_are_refused(tmp_path: Path) -> None:
             job_of(tmp_path / "flat", tmp_path, by).charges()
         with pytest.raises(UsageError, match="a frame has no folders"):
             job_of(frame, tmp_path, by).charges()
-    with pytest.raises(DataError, match="ward=w00: teachers.shard_by: file needs one file in each folder"):
+    with pytest.raises(DataError, match=r"ward=w00: teachers\.shard_by: file needs one file in each folder"):
         job_of(written(tmp_path / "two", frame, 2), tmp_path, "file").charges()
     with pytest.raises(UsageError, match="one such place"):
         job_of(written(tmp_path / "one", frame[frame["ward"] == "w00"]), tmp_path, "partition").charges()
