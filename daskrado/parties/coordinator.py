@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -25,6 +25,7 @@ from daskrado.ledger.journal_folder import InUseError
 from daskrado.ledger.opening import is_open, named_account
 from daskrado.ledger.words import amount
 from daskrado.models.linear import LinearModel
+from daskrado.models.rados import RADO_STATISTICS, RadoSet, noise_of, rados_of
 from daskrado.parties.bundles import Tally, sort_bundles
 from daskrado.parties.keys import PrivateKeys, PublicKeys
 from daskrado.parties.masks import total
@@ -32,6 +33,7 @@ from daskrado.parties.rounds import Round
 from daskrado.parties.study import CentralNoise, RoundPlan, Terms, load_study, terms_of
 from daskrado.parties.study_folder import Closing, StudyFolder
 from daskrado.privacy.release import Release, release_of_shares, release_without_privacy
+from daskrado.registry import options
 from daskrado.statistics.base import Summary
 
 _AGAIN = "this study's total can be released no more; a study with a new budget would be a new charge at every site"
@@ -167,8 +169,21 @@ class _Standing:
             facts={**outcome.facts, **facts},
             lines=[*lines, *outcome.lines],
             sections=lambda: [*_sections(round_, noise, self.tally.reads), *outcome.sections()],
+            files={**outcome.files, **self.rado_file(released)},
             notes=tuple(f"refused or repeated: {note}" for note in (*self.tally.refused, *self.tally.repeated)),
         )
+
+    def rado_file(self, released: Release) -> dict[str, Callable[[Path], None]]:
+        """The rados as a file for ``daskrado learn``, where the sites summed some; not without noise.
+
+        Exact rados give examples away, which a baseline's model does not do by itself.
+        """
+        summed, job = self.plan.job.chosen_statistic, self.plan.job
+        if summed is None or summed.name not in RADO_STATISTICS or not released.statement.private:
+            return {}
+        kind, facts = summed.name.removesuffix("_rados"), {**options(summed), "study": self.round.study}
+        made = (self.terms.domain, rados_of(released), noise_of(released), released.statement, None, facts)
+        return {f"{self.round.study}.rados.parquet": RadoSet(kind, *made, job.lattice.bits).save}
 
     def noise_price(self, released: Release) -> dict[str, Any]:
         """Who added the noise, what is guaranteed to be in it, and what it costs beside one trusted curator."""

@@ -4,7 +4,7 @@
     python pipelines/reproduce/teacher_places.py --data diabetes130 --json   # eight sources of admission
 
 Teachers vote on held-out rows of all sites. Errors of private answers are exact expectations over the noise of the
-Gaussian mechanism, so that nothing here depends on a draw; votes without noise are for comparison on public data only.
+Gaussian mechanism: nothing here depends on a draw. Votes without noise are for comparison on public data only.
 """
 
 from __future__ import annotations

@@ -281,6 +281,34 @@ def test_bundles_hold_nothing_that_a_coordinator_could_read(parties: Parties) ->
     assert np.array_equal(words.view(np.int64), truth.astype(np.int64))
 
 
+@pytest.mark.parametrize("terms", [DISTRIBUTED, CENTRAL], ids=["distributed", "central"])
+@pytest.mark.parametrize("kind", ["hadamard_rados", "balanced_rados"])
+def test_a_study_of_rados_writes_a_file_to_learn_from(parties: Parties, terms: dict[str, Any], kind: str) -> None:
+    """Whoever has the file alone learns the model of the study, under its statement."""
+    learner = {"kind": "radoboost", "rounds": 30}
+    parties.open(**terms, learner=learner, statistic={"kind": kind, "count": 16})
+    parties.send()
+    found = parties.combine(output=parties.place / "out")
+    path = parties.place / "out" / "clinics.rados.parquet"
+    assert path.name in {entry["name"] for entry in json.loads((path.parent / "manifest.json").read_text())["files"]}
+    alone = daskrado.learn_rados(path, learner, domain=parties.domain)
+    assert np.array_equal(alone.model.weights, found.model.weights)
+    assert alone.statement == found.statement
+    rados = daskrado.RadoSet.load(path)
+    std = found.release.noise_std[next(iter(found.release.noise_std))]
+    assert rados.noise_std[0] == pytest.approx(std * (math.sqrt(16) / 2 if kind == "hadamard_rados" else 1))
+    assert rados.rows is None
+
+
+def test_rados_without_noise_are_not_written(parties: Parties) -> None:
+    """They would give examples away."""
+    statistic = {"kind": "hadamard_rados", "count": 16, "seed": 5}
+    parties.open(private=False, learner={"kind": "radoboost", "rounds": 30}, statistic=statistic)
+    parties.send()
+    parties.combine(output=parties.place / "out")
+    assert not [*(parties.place / "out").glob("*.parquet")]
+
+
 def test_a_dropped_site_leads_to_a_new_round_among_the_others(parties: Parties) -> None:
     first = parties.open(**DISTRIBUTED)
     parties.send("east", "north")
