@@ -40,7 +40,9 @@ __all__ = [
     "report",
     "resume",
     "run",
+    "run_study",
     "run_teachers",
+    "serve",
 ]
 
 if TYPE_CHECKING:
@@ -71,7 +73,9 @@ if TYPE_CHECKING:
     from daskrado.models.linear import LinearModel
     from daskrado.models.rados import RadoSet
     from daskrado.parties.coordinator import combine, open_study
+    from daskrado.parties.serving import serve
     from daskrado.parties.site import contribute, join
+    from daskrado.parties.steps import run_study
     from daskrado.privacy.accountant import compose
     from daskrado.privacy.relations import Relation
     from daskrado.sklearn.scoring import private_scorer
@@ -102,6 +106,8 @@ _HOMES = {  # of what is not in daskrado.api
     "private_scorer": "daskrado.sklearn.scoring",
     "report": "daskrado.jobs.index_report",
     "resume": "daskrado.jobs.load",
+    "run_study": "daskrado.parties.steps",
+    "serve": "daskrado.parties.serving",
 }
 
 

@@ -48,7 +48,7 @@ def plan_lines(job: Job, ledger: Ledger | None) -> Iterator[str]:
     for charge in charges:
         yield from _charge_lines(charge, several=len(charges) > 1)
     yield from (f"assumes     {text}" for text in dict.fromkeys(t for c in charges for t in c.statement.assumptions))
-    yield from _budget_lines(job, charges, ledger)
+    yield from budget_lines(job, charges, ledger)
 
 
 def _norm_text(domain: Domain) -> str:
@@ -86,7 +86,7 @@ def _hints(job: Job) -> Iterator[str]:
         )
 
 
-def _budget_lines(job: Job, charges: tuple[Charge, ...], ledger: Ledger | None) -> Iterator[str]:
+def budget_lines(job: Job, charges: tuple[Charge, ...], ledger: Ledger | None) -> Iterator[str]:
     """What the run would take, in the words of a run that did; what would refuse it, in the words of the refusal."""
     try:
         if job.blocks is not None:

@@ -118,8 +118,8 @@ class TeachersJob(PrivateJob):
         column, places = self.protect.column, self.places
         whole = column is not None or places is not None  # the id, if there is one, orders rows and no more
         by_id = self.domain.id is not None if whole else self.shard_by != "position"
-        where = {} if places is None else {"column": places.column, "places": places.values}
-        return Sharding(self.count, self.teachers.seed, by_id, self.aside, column, **where)
+        where = (None, ()) if places is None else (places.column, places.values)
+        return Sharding(self.count, self.teachers.seed, by_id, self.aside, column, *where)
 
     @cached_property
     def places(self) -> Places | None:

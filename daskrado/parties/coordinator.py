@@ -23,14 +23,13 @@ from daskrado.ledger.charging import opened_ledger
 from daskrado.ledger.journal import Arrays, Journal, entries_of
 from daskrado.ledger.journal_folder import InUseError
 from daskrado.ledger.opening import is_open, named_account
-from daskrado.ledger.words import amount
 from daskrado.models.linear import LinearModel
 from daskrado.models.rados import RADO_STATISTICS, RadoSet, noise_of, rados_of
 from daskrado.parties.bundles import Tally, sort_bundles
 from daskrado.parties.keys import PrivateKeys, PublicKeys
 from daskrado.parties.masks import total
 from daskrado.parties.rounds import Round
-from daskrado.parties.study import CentralNoise, RoundPlan, Terms, load_study, terms_of
+from daskrado.parties.study import RoundPlan, Terms, load_study, terms_of
 from daskrado.parties.study_folder import Closing, StudyFolder
 from daskrado.privacy.release import Release, release_of_shares, release_without_privacy
 from daskrado.registry import options
@@ -60,7 +59,7 @@ def open_study(source: str | Path | Mapping[str, Any], folder: str | Path, *, ke
 
 
 @dataclass(frozen=True)
-class _Standing:
+class Standing:
     """How a round stands in its folder: what it asks for, what arrived, and how it was closed, if it was."""
 
     where: StudyFolder
@@ -71,7 +70,7 @@ class _Standing:
     closing: Closing | None
 
     @classmethod
-    def of(cls, where: StudyFolder, round_: Round, terms: Terms) -> _Standing:
+    def of(cls, where: StudyFolder, round_: Round, terms: Terms) -> Standing:
         """Sort what lies in a round's folder; once it is closed, by what was there when it closed."""
         plan, arrived, closing = terms.plan(len(round_.roster)), where.bundles(round_), where.closing(round_)
         counted = None if closing is None else {*closing.counted.values()}
@@ -104,7 +103,7 @@ class _Standing:
                 raise DataError(
                     f"{facts}: {present} of {len(round_.roster)} sites are there, the minimum is {round_.minimum}"
                 )
-            if isinstance(self.terms.noise, CentralNoise):
+            if self.terms.central:
                 raise DataError(
                     f"{facts}; wait for it: noise is central, and no round follows without a site, for the "
                     "difference of two totals is its exact vector; a new study is a new charge at every site"
@@ -128,12 +127,9 @@ class _Standing:
             return release_without_privacy(gather())
         if plan.shares is not None:
             return release_of_shares(plan.shares, gather().vector, plan.statement)
-        charge, budget = plan.charge, job.budget
-        assert charge is not None
-        assert budget is not None
-        if not account.ledger.has_limits(self.round.study):
-            account.ledger.set_limit(self.round.study, charge.debit.for_limit, budget.epsilon, budget.delta)
-        run.grants[ROLE] = charge.reserve(account, self.round.study)
+        set_first_limit(account, self.round, plan)
+        assert plan.charge is not None
+        run.grants[ROLE] = plan.charge.reserve(account, self.round.study)
         return run.release(ROLE, plan.mechanism, gather)
 
     def kept(self, values: Arrays) -> Release:
@@ -151,25 +147,9 @@ class _Standing:
         model = LinearModel(
             self.terms.domain, learned.weights, self.plan.statement, learner.name, learned.details, learned.bars
         )
-        outcome, title = learn_outcome(job, model, released), f"one model of {len(round_.roster)} sites"
-        facts = {
-            "study": round_.study,
-            "round": round_.number,
-            "round_sha256": round_.digest.hex(),
-            "sites": {name: keys.fingerprint for name, keys in round_.roster.items()},
-            "roster_fingerprint": round_.roster_fingerprint,
-            "minimum": round_.minimum,
-            "noise": noise,
-            **({"sites_read": self.tally.reads} if self.tally.reads else {}),
-        }
-        lines = (f"study {round_.study}, round {round_.number}: {title}", f"noise: {noise['added_by']}")
         return replace(
-            outcome,
-            title=f"{round_.study}: {title}",
-            facts={**outcome.facts, **facts},
-            lines=[*lines, *outcome.lines],
-            sections=lambda: [*_sections(round_, noise, self.tally.reads), *outcome.sections()],
-            files={**outcome.files, **self.rado_file(released)},
+            of_study(round_, learn_outcome(job, model, released), noise, self.tally.reads),
+            files=self.rado_file(released),
             notes=tuple(f"refused or repeated: {note}" for note in (*self.tally.refused, *self.tally.repeated)),
         )
 
@@ -204,6 +184,29 @@ class _Standing:
         return facts
 
 
+def of_study(round_: Round, outcome: Outcome, noise: dict[str, Any], reads: dict[str, str]) -> Outcome:
+    """What a study adds to what is said of a learned model."""
+    title = f"one model of {len(round_.roster)} sites"
+    facts = {
+        "study": round_.study,
+        "round": round_.number,
+        "round_sha256": round_.digest.hex(),
+        "sites": {name: keys.fingerprint for name, keys in round_.roster.items()},
+        "roster_fingerprint": round_.roster_fingerprint,
+        "minimum": round_.minimum,
+        "noise": noise,
+        **({"sites_read": reads} if reads else {}),
+    }
+    lines = (f"study {round_.study}, round {round_.number}: {title}", f"noise: {noise['added_by']}")
+    return replace(
+        outcome,
+        title=f"{round_.study}: {title}",
+        facts={**outcome.facts, **facts},
+        lines=[*lines, *outcome.lines],
+        sections=lambda: [*_sections(round_, noise, reads), *outcome.sections()],
+    )
+
+
 def _sections(round_: Round, noise: dict[str, Any], reads: dict[str, str]) -> Iterator[Section]:
     """For the data protection officers of all sites."""
     yield Section(
@@ -236,14 +239,12 @@ def combine(
     If sites are missing, ``close`` opens a new round among those present, who then contribute again under new masks;
     what they contributed to this round stays masked. Returns the new Round in that case.
     """
-    own = PrivateKeys.open(keys, create=False)
-    where = StudyFolder(folder)
-    round_ = where.latest()
-    if round_.coordinator != own.public:
-        raise UsageError(f"{folder}: the study {round_.study!r} belongs to another coordinator than these keys'")
+    own, where, round_, terms = coordinated(folder, keys)
+    if terms.descends:
+        raise UsageError(f"study {round_.study!r} takes many steps: combine them with daskrado study run")
     if output is not None:
         check_free(output, overwrite=overwrite)
-    this = _Standing.of(where, round_, terms_of(round_, str(folder)))
+    this = Standing.of(where, round_, terms)
     if (following := this.next_round(own, close=close)) is not None:
         return following
     who = f"round {round_.number} of study {round_.study}"
@@ -265,9 +266,32 @@ def combine(
     return result
 
 
+def coordinated(folder: str | Path, keys: str | Path) -> tuple[PrivateKeys, StudyFolder, Round, Terms]:
+    """The coordinator's keys, and the round that is open, with its terms."""
+    own, where = PrivateKeys.open(keys, create=False), StudyFolder(folder)
+    round_ = where.latest()
+    if round_.coordinator != own.public:
+        raise UsageError(f"{folder}: the study {round_.study!r} belongs to another coordinator than these keys'")
+    return own, where, round_, terms_of(round_, str(folder))
+
+
+def run_of(round_: Round) -> str:
+    """The name of a round in the coordinator's ledger."""
+    return f"study {round_.study} round {round_.number} {round_.mark}"
+
+
+def set_first_limit(account: Account, round_: Round, plan: RoundPlan) -> None:
+    """A limit for the coordinator's own draws, as large as the study, where there is none."""
+    charge, budget = plan.charge, plan.job.budget
+    assert charge is not None
+    assert budget is not None
+    if not account.ledger.has_limits(round_.study):
+        account.ledger.set_limit(round_.study, charge.debit.for_limit, budget.epsilon, budget.delta)
+
+
 @contextlib.contextmanager
 def _accounts(
-    this: _Standing, keys: Path, path: str | Path | None, overwrite: bool
+    this: Standing, keys: Path, path: str | Path | None, overwrite: bool
 ) -> Iterator[tuple[Account, Journal | None]]:
     """The account of this round, and, where the coordinator draws, what it remembers beside its keys.
 
@@ -275,11 +299,11 @@ def _accounts(
     that was closed as combined, and whose release is not there, is finished by the ledger that paid for it alone.
     """
     round_, plan = this.round, this.plan
-    run = f"study {round_.study} round {round_.number} {round_.digest.hex()[:16]}"
+    run = run_of(round_)
     if plan.mechanism is None or plan.shares is not None:
         yield Account(run, overwrite=overwrite), None
         return
-    folder = keys / "combined" / f"{round_.study}-{round_.digest.hex()[:16]}"
+    folder = keys / "combined" / f"{round_.study}-{round_.mark}"
     try:
         memory = Journal.open(folder, {"run": run})
     except InUseError:
@@ -299,28 +323,3 @@ def _accounts(
         finish = "daskrado study combine, as before"
         with named_account(ledger, run, finish, overwrite=overwrite, again=_AGAIN) as account:
             yield account, memory
-
-
-def status_lines(folder: str | Path) -> Iterator[str]:
-    """How a study stands, from its folder alone: for the coordinator and for every site."""
-    where = StudyFolder(folder)
-    latest = where.latest()
-    terms = terms_of(latest, str(folder))
-    plan = terms.plan(len(latest.roster))
-    yield f"study       {latest.study}, coordinator {latest.coordinator.fingerprint}"
-    yield f"asks for    {plan.job.summed.name}, {plan.job.summed.size:,} integers; learner {plan.job.learner.name}"
-    yield f"guarantee   {plan.statement.sentence()}"
-    yield f"noise       {terms.noise_in_words}"
-    if plan.mechanism is not None:
-        price = amount(plan.statement.epsilon or 0, plan.statement.delta or 0)
-        yield f"price       {price} for every site, {'once' if plan.shares is None else 'each round'}"
-    yield f"minimum     {latest.minimum} sites"
-    for number in range(1, latest.number + 1):
-        round_ = latest if number == latest.number else where.round(number)
-        this = _Standing.of(where, round_, terms)
-        state, tally = "open" if this.closing is None else this.closing.outcome, this.tally
-        yield f"round {number}     {state}; roster fingerprint {round_.roster_fingerprint}"
-        for site, keys in round_.roster.items():
-            yield f"  {'contributed' if site in tally.accepted else 'missing':<12} {site} ({keys.fingerprint})"
-        for text in (*tally.refused, *tally.repeated):
-            yield f"  refused      {text}" if text in tally.refused else f"  repeated     {text}"

@@ -23,6 +23,7 @@ class Round:
     roster: Mapping[str, PublicKeys]
     minimum: int
     coordinator: PublicKeys
+    step: int = 0  # of a learner that takes many; 0 where a site gives one vector
 
     def __post_init__(self) -> None:
         if self.number < 1:
@@ -50,8 +51,25 @@ class Round:
 
     @property
     def digest(self) -> bytes:
-        """Changes with anything that a site agreed to: terms and what they mean in this version, roster, number."""
-        return digest({"kind": KIND, **self.content})
+        """Changes with anything that a site agreed to: terms and what they mean in this version, roster, number.
+
+        And with the step, so that masks are used once.
+        """
+        return digest({"kind": KIND, **self.content, **({"step": self.step} if self.step else {})})
+
+    @property
+    def mark(self) -> str:
+        """Sixteen digits of the digest, the same in every step."""
+        return self.at(0).digest.hex()[:16]
+
+    @property
+    def place(self) -> str:
+        """The folder of what belongs to the round, or to a step of it."""
+        return f"{self.number:04d}/{self.step:05d}" if self.step else f"{self.number:04d}"
+
+    def at(self, step: int) -> Round:
+        """One step of the round, from 1 on; 0 is the round itself."""
+        return replace(self, step=step)
 
     @property
     def terms_digest(self) -> str:

@@ -22,6 +22,7 @@ from daskrado.lake.scan import Lake
 from daskrado.lake.units import check_units, units_of
 from daskrado.ledger.account import Account
 from daskrado.ledger.charging import opened_ledger
+from daskrado.ledger.config import LedgerConfig
 from daskrado.ledger.journal import Journal
 from daskrado.ledger.journal_folder import InUseError
 from daskrado.ledger.ledger import Grant
@@ -32,11 +33,12 @@ from daskrado.parties.keys import Document, PrivateKeys, PublicKeys
 from daskrado.parties.mailbox import check_name
 from daskrado.parties.masks import mask
 from daskrado.parties.rounds import Round, fingerprint_of
-from daskrado.parties.study import CentralNoise, RoundPlan, terms_of
+from daskrado.parties.study import RoundPlan, Terms, terms_of
 from daskrado.parties.study_folder import StudyFolder
 from daskrado.privacy.shares import GaussianShares
 from daskrado.statistics.base import Summary
 
+SHARE = "share"  # the role of a site's charge, and of what it draws
 _EXACT = "bundle@"  # draws of such names are kept by the agreement, not by the journal of a run
 _AGAIN = "let the round go on without this site, or draw a new share at a second charge with --pay-again"
 
@@ -66,15 +68,26 @@ class Agreement(Closable):
     def close(self) -> None:
         self._journal.close()
 
-    def stored(self, number: int) -> bytes | None:
-        """The bundle made for a round, or None."""
-        return next((line["bundle"].encode() for line in self._bundles.entries if line["round"] == number), None)
+    def stored(self, round_: Round) -> bytes | None:
+        """The bundle made for a round, or for a step of it, or None."""
+        wanted = (round_.number, round_.step)
+        found = (line for line in self._bundles.entries if (line["round"], line.get("step", 0)) == wanted)
+        return next((line["bundle"].encode() for line in found), None)
 
     def store(self, round_: Round, data: bytes) -> None:
-        """Remember a bundle, once for each round."""
-        if self.stored(round_.number) is not None:
+        """Remember a bundle, once for each round, or for each step of it."""
+        if self.stored(round_) is not None:
             raise DataError(f"study {round_.study!r}: this site has a bundle for round {round_.number} already")
-        self._bundles.append({"round": round_.number, "bundle": data.decode()})
+        step = {"step": round_.step} if round_.step else {}
+        self._bundles.append({"round": round_.number, **step, "bundle": data.decode()})
+
+    def is_over(self, round_: Round) -> bool:
+        """Whether this site has answered all steps of a round."""
+        return bool(self._journal.content.get("over") == round_.mark)
+
+    def end(self, round_: Round) -> None:
+        """Remember that all steps of a round are answered."""
+        self._journal.remember(over=round_.mark)
 
     def last(self) -> int:
         """The highest round that this site made a bundle for; 0 for none."""
@@ -103,9 +116,18 @@ class Agreement(Closable):
             self._compare(round_, name)
             if once and self.last() not in (0, round_.number):
                 raise DataError(_once(round_, f"a vector to round {self.last()}"))
-            return
-        roster = {member: keys.text for member, keys in round_.roster.items()}
-        self._journal.remember(agreed={"terms": round_.terms_digest, "roster": roster})
+        else:
+            roster = {member: keys.text for member, keys in round_.roster.items()}
+            self._journal.remember(agreed={"terms": round_.terms_digest, "roster": roster})
+        self._pin(round_)
+
+    def _pin(self, round_: Round) -> None:
+        """A round's number stands for one roster and one set of terms, for ever: masks must not be used twice."""
+        rounds = self._journal.content.get("rounds", {})
+        if rounds.get(str(round_.number), round_.mark) != round_.mark:
+            raise DataError(_another(round_))
+        if str(round_.number) not in rounds:
+            self._journal.remember(rounds={**rounds, str(round_.number): round_.mark})
 
     def _compare(self, round_: Round, name: str) -> None:
         agreed, where = self._journal.content["agreed"], self._journal.place("run.json")
@@ -159,28 +181,20 @@ def contribute(
     roster's fingerprint, as the other sites read it out. ``blocks`` are those of the lake that are read: each of
     them pays, and one that cannot refuses the contribution.
     """
-    own = PrivateKeys.open(keys, create=False)
-    where = StudyFolder(folder)
-    round_ = where.latest()
-    terms = terms_of(round_, where.mailbox.address)
-    if terms.study != round_.study or terms.minimum != round_.minimum:
-        raise DataError(
-            f"{where.mailbox.address}: study, terms and minimum of round {round_.number} do not fit together"
-        )
-    once = isinstance(terms.noise, CentralNoise)
-    if once and pay_again:
-        raise UsageError(f"study {round_.study!r}: noise is central: no site draws a share that it could pay again")
+    own, where, round_, terms = invited(folder, keys, pay_again=pay_again)
+    if terms.descends:
+        raise UsageError(f"study {round_.study!r} takes many steps: answer them with daskrado site serve")
     with Agreement(keys, round_.study) as agreement:
-        agreement.agree(round_, site, own.public, roster, once=once)
+        agreement.agree(round_, site, own.public, roster, once=terms.central)
         plan = terms.plan(len(round_.roster), lake=lake, dataset=dataset, cluster=cluster, blocks=blocks)
-        stored = agreement.stored(round_.number)
+        stored = agreement.stored(round_)
         charged = False
         if stored is None:
             if round_.number < (last := agreement.last()):
                 raise DataError(
                     f"study {round_.study!r}: round {round_.number} is older than this site's last, {last}"
                 )
-            _check_open(where, round_)
+            check_open(where, round_)
             with _vector(plan, round_, agreement, ledger, progress, pay_again) as (vector, charged, count):
                 words = mask(vector, own, site, round_)
                 reads = None if plan.job.blocks is None else str(plan.job.blocks)
@@ -190,12 +204,28 @@ def contribute(
         else:
             made = stored
             _check_stored(made, round_)
-        _check_open(where, round_, made)  # once more: reading a lake may take hours
+        check_open(where, round_, made)  # once more: reading a lake may take hours
         where.put_bundle(round_, site, hashlib.sha256(made).hexdigest()[:16], made)
     return Contribution(round_, plan, site, stored is not None, charged)
 
 
-def _check_open(where: StudyFolder, round_: Round, made: bytes | None = None) -> None:
+def invited(
+    folder: str | Path, keys: str | Path, *, pay_again: bool
+) -> tuple[PrivateKeys, StudyFolder, Round, Terms]:
+    """This site's keys, and the round that is open, with its terms."""
+    own, where = PrivateKeys.open(keys, create=False), StudyFolder(folder)
+    round_ = where.latest()
+    terms = terms_of(round_, where.mailbox.address)
+    if terms.study != round_.study or terms.minimum != round_.minimum:
+        raise DataError(
+            f"{where.mailbox.address}: study, terms and minimum of round {round_.number} do not fit together"
+        )
+    if terms.central and pay_again:
+        raise UsageError(f"study {round_.study!r}: noise is central: no site draws a share that it could pay again")
+    return own, where, round_, terms
+
+
+def check_open(where: StudyFolder, round_: Round, made: bytes | None = None) -> None:
     """A late bundle must not leave the site: it would complete the masks of a round that went on without it."""
     closing = where.closing(round_)
     if closing is not None and (made is None or hashlib.sha256(made).hexdigest() not in closing.counted.values()):
@@ -205,12 +235,16 @@ def _check_open(where: StudyFolder, round_: Round, made: bytes | None = None) ->
 
 
 def _check_stored(data: bytes, round_: Round) -> None:
-    """A round's number stands for one roster and one set of terms, for ever: masks must not be used twice."""
+    """The same of a bundle that an older version stored, which remembered no more."""
     if Document(KIND, data).text("round_sha256") != round_.digest.hex():
-        raise DataError(
-            f"study {round_.study!r}: this site contributed to another round {round_.number}, with another roster or "
-            "other terms; it contributes once for each number"
-        )
+        raise DataError(_another(round_))
+
+
+def _another(round_: Round) -> str:
+    return (
+        f"study {round_.study!r}: this site contributed to another round {round_.number}, with another roster or "
+        "other terms; it contributes once for each number"
+    )
 
 
 @contextlib.contextmanager
@@ -253,31 +287,39 @@ def _vector(
         if plan.mechanism is None:
             yield gather().vector, False, _nothing
             return
-        with opened_ledger(ledger_path, job.ledger) as ledger:
-            run = f"study {round_.study} {round_.terms_digest[:16]}"
-            if plan.shares is not None:
-                run += f" round {round_.number} {round_.digest.hex()[:16]}"
-            runs = [run, *ledger.runs(f"{run} again ")]
-            if pay_again:
-                runs.append(f"{run} again {len(runs)}")
-            finish = "daskrado site contribute, as before"
-            with named_account(ledger, runs[-1], finish, again=_AGAIN, charged_once=True) as account:
-                grant, charged = _reserved(plan, lake, account)
-                if plan.shares is None:
-                    mark = f"{_EXACT}{round_.number:04d}"
-                    if others := {name for name in ledger.draws(grant.entry) if name.startswith(_EXACT)} - {mark}:
-                        raise DataError(_once(round_, f"{min(others)}, as its ledger knows,"))
-                    yield gather(account).vector, charged, partial(_count, account, grant, mark)
-                else:
-                    yield _shared(plan.shares, account, grant, partial(gather, account)), charged, _nothing
-                sent = agreement.stored(round_.number)
-                assert sent is not None
-                account.done(f"bundle sha256 {hashlib.sha256(sent).hexdigest()}")
+        shares = plan.shares
+        with site_account(round_, ledger_path, job.ledger, pay_again, shared=shares is not None) as account:
+            grant, charged = reserved(plan, round_, lake, account, exact=shares is None)
+            if shares is None:
+                yield gather(account).vector, charged, partial(count_exact, account, grant, round_)
+            else:
+                yield _shared(shares, account, grant, partial(gather, account)), charged, _nothing
+            sent = agreement.stored(round_)
+            assert sent is not None
+            account.done(f"bundle sha256 {hashlib.sha256(sent).hexdigest()}")
 
 
-def _count(account: Account, grant: Grant, mark: str, made: bytes) -> None:
+@contextlib.contextmanager
+def site_account(
+    round_: Round, path: str | Path | None, config: LedgerConfig, pay_again: bool, *, shared: bool
+) -> Iterator[Account]:
+    """A site's account for a study, or, where it adds shares of noise, for one round of it."""
+    run = f"study {round_.study} {round_.terms_digest[:16]}"
+    if shared:
+        run += f" round {round_.number} {round_.digest.hex()[:16]}"
+    with opened_ledger(path, config) as ledger:
+        runs = [run, *ledger.runs(f"{run} again ")]
+        if pay_again:
+            runs.append(f"{run} again {len(runs)}")
+        finish = "the same command of daskrado site, as before"
+        with named_account(ledger, runs[-1], finish, again=_AGAIN, charged_once=True) as account:
+            yield account
+
+
+def count_exact(account: Account, grant: Grant, round_: Round, made: bytes) -> None:
     """Count an exact vector by its masked bundle, before it is stored: the same bytes again, or none."""
-    account.count(grant, mark, hashlib.sha256(made).hexdigest(), place=_EXACT)
+    step = f"{_EXACT}{round_.step:05d}."
+    account.count(grant, f"{step}{round_.mark}", hashlib.sha256(made).hexdigest(), place=step)
 
 
 def _nothing(made: bytes) -> None:
@@ -292,15 +334,18 @@ def _once(round_: Round, sent: str) -> str:
     )
 
 
-def _reserved(plan: RoundPlan, lake: Lake, account: Account) -> tuple[Grant, bool]:
-    """This site's charge, and whether it is a new one."""
+def reserved(plan: RoundPlan, round_: Round, lake: Lake, account: Account, *, exact: bool) -> tuple[Grant, bool]:
+    """This site's charge, and whether it is a new one; refused if it gave ``exact`` vectors to another round."""
     job, charge = plan.job, plan.charge
     assert charge is not None
     account.same_lake(job.lake, lake)
     before = account.ledger.entries_of_run(account.run)
-    grant = replace(charge, role="share").reserve(account, job.dataset, lake.fingerprint)
+    grant = replace(charge, role=SHARE).reserve(account, job.dataset, lake.fingerprint)
+    given = {name for name in account.ledger.draws(grant.entry) if exact and name.startswith(_EXACT)}
+    if others := {name for name in given if not name.endswith(f".{round_.mark}")}:
+        raise DataError(_once(round_, f"{min(others)}, as its ledger knows,"))
     return grant, grant.entry not in before
 
 
 def _shared(shares: GaussianShares, account: Account, grant: Grant, gather: Callable[[], Summary]) -> Any:
-    return account.draw("share", grant, gather, lambda summary: {"vector": shares.perturb(summary.vector)})["vector"]
+    return account.draw(SHARE, grant, gather, lambda summary: {"vector": shares.perturb(summary.vector)})["vector"]

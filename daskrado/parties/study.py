@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import Field, field_validator, model_validator
 
@@ -17,11 +17,15 @@ from daskrado.jobs.learn import ROLE, AnyLearner, AnyStatistic, LearnJob
 from daskrado.jobs.outcome import Charge, calibrated
 from daskrado.lake.blocks import Blocks
 from daskrado.learners.base import ReleaseLearner
+from daskrado.learners.on_passes.gradient import PrivateGradient
+from daskrado.learners.on_passes.iterative import worthwhile_guarantee
 from daskrado.parties.mailbox import check_name
 from daskrado.parties.rounds import Round
 from daskrado.privacy.mechanisms import DiscreteGaussian, Mechanism
+from daskrado.privacy.perturbation import PublicFacts
 from daskrado.privacy.protect import Budget, Private, Protect
-from daskrado.privacy.shares import GaussianShares
+from daskrado.privacy.relations import Relation
+from daskrado.privacy.shares import SUMMED, GaussianShares
 from daskrado.privacy.statement import PrivacyStatement
 from daskrado.statistics.base import Statistic
 from daskrado.statistics.bounded import bounded, target_of
@@ -64,11 +68,23 @@ class RoundPlan:
     job: RoundJob
     mechanism: Mechanism | None = None
     charge: Charge | None = None
+    facts: PublicFacts | None = None  # of a learner that takes many steps, each of them a pass over all sites
 
     @property
     def statement(self) -> PrivacyStatement:
         """What is guaranteed."""
         return PrivacyStatement.none() if self.charge is None else self.charge.statement
+
+    @property
+    def descent(self) -> PrivateGradient:
+        """The learner that takes many steps."""
+        assert isinstance(self.job.learner, PrivateGradient)
+        return self.job.learner
+
+    @property
+    def size(self) -> int:
+        """How many integers a site gives, where it gives them once."""
+        return 0 if self.facts is not None else self.job.summed.size
 
     @property
     def shares(self) -> GaussianShares | None:
@@ -89,6 +105,7 @@ class Terms(Frozen):
     statistic: AnyStatistic | None = None
     mechanism: str | None = None
     lattice_bits: int | None = Field(default=None, ge=4, le=26)
+    rows: int | None = Field(default=None, ge=1, le=10**15)
     minimum: int = Field(ge=2)
 
     @field_validator("domain", mode="before")
@@ -104,7 +121,7 @@ class Terms(Frozen):
                 "coordinator is trusted with the exact total"
             )
         if not isinstance(self.learner, ReleaseLearner):
-            raise ValueError(f"learner {self.learner.name} reads the lake several times, which a study cannot")
+            self._check_descent()
         if not self.private and self.noise is not None:
             raise ValueError("private: false adds no noise: drop noise, or drop private: false")
         if isinstance(self.noise, DistributedNoise):
@@ -121,6 +138,30 @@ class Terms(Frozen):
                 "would share signatures"
             )
         return self
+
+    def _check_descent(self) -> None:
+        """Of the learners on passes a study has the one whose every step is a release of sums."""
+        if not isinstance(self.learner, PrivateGradient):
+            raise ValueError(
+                f"learner {self.learner.name} needs exact sums of every pass, which a study does not give: use "
+                "gradient, or a learner on one release"
+            )
+        if self.domain.label.target != "sides":
+            raise ValueError("learner gradient of a study needs a label of two sides; else take moments")
+        if self.rows is None:
+            raise ValueError("rows is missing: learner gradient needs the number of rows of all sites, or a guess")
+        if self.protect is not None and self.protect.relation is not Relation.ADD_REMOVE:
+            raise ValueError(f"learner gradient of a study protects under add_remove, not {self.protect.relation}")
+
+    @property
+    def descends(self) -> bool:
+        """Whether the study takes many steps, each a pass over all sites."""
+        return isinstance(self.learner, PrivateGradient)
+
+    @property
+    def central(self) -> bool:
+        """Whether the coordinator adds the noise."""
+        return isinstance(self.noise, CentralNoise)
 
     def plan(
         self,
@@ -145,35 +186,51 @@ class Terms(Frozen):
         job = with_exact_blocks(parse(RoundJob, content, "study"))
         if not isinstance(job.privacy, Private):
             return RoundPlan(job)
-        chosen, assumptions = self._noise_of(job, job.privacy, sites)
+        assumptions = self._assumptions(job, job.privacy.protect)
         if reads:
             said = "; ".join(f"{site} {text}" for site, text in reads.items())
             assumptions.append(f"sites read, as they say: {said}; a row that is replaced keeps its block")
+        if self.descends:
+            return self._descent(job, job.privacy, sites, assumptions)
+        chosen = self._noise_of(job, job.privacy, sites)
         room = 16 * job.summed.size
         charge = Charge.of(ROLE, chosen.event, job.privacy, chosen.name, chosen.theorem, assumptions, room=room)
         return RoundPlan(job, chosen, charge)
 
-    def _noise_of(self, job: RoundJob, private: Private, sites: int) -> tuple[Mechanism, list[str]]:
-        """Noise that a trusted coordinator adds once, or shares of it that every site adds; and what it assumes."""
-        protect, budget = private.protect, private.budget
+    def _descent(self, job: RoundJob, private: Private, sites: int, assumptions: list[str]) -> RoundPlan:
+        """All steps together, as one charge; the schedule is public."""
+        facts = job.facts
+        if isinstance(self.noise, DistributedNoise):
+            facts = replace(facts, sites=sites, honest=self.noise.honest)
+        found = worthwhile_guarantee(cast(PrivateGradient, job.learner), facts)
+        theorem = found.theorem if self.central else f"{SUMMED}; {found.theorem}"
+        charge = Charge.of(ROLE, found.event, private, found.mechanism, theorem, assumptions)
+        return RoundPlan(job, charge=charge, facts=facts)
+
+    def _noise_of(self, job: RoundJob, private: Private, sites: int) -> Mechanism:
+        """Noise that a trusted coordinator adds once, or shares of it that every site adds."""
+        if not isinstance(self.noise, DistributedNoise):
+            return calibrated(private, job.summed, job.lattice, job.mechanism)
+        budget, target = private.budget, target_of(job.summed, job.lattice, private.protect)
+        return GaussianShares(target, budget.epsilon, budget.delta, honest=self.noise.honest, sites=sites)
+
+    def _assumptions(self, job: RoundJob, protect: Protect) -> list[str]:
         owned = f"{protect.owned.removesuffix(' in the lake')} at all sites together"
         if protect.column is not None:
             owned = f"{protect.owned}, at each site: {protect.unit} known to several sites is a unit of each"
         assumed = [owned, *job.assumptions[1:]]
-        if not isinstance(self.noise, DistributedNoise):
-            assumed += [
-                "the coordinator is trusted with the exact total of this study, and with those of other studies of "
-                "these rows, adds noise once and releases one round",
-                "the sites compared the roster's fingerprint with each other",
-            ]
-            return calibrated(private, job.summed, job.lattice, job.mechanism), assumed
-        honest, target = self.noise.honest, target_of(job.summed, job.lattice, protect)
-        assumed += [
-            f"in any roster of at least {self.minimum} sites, {honest} or more add their share of noise "
-            "and keep their keys secret",
-            "the sites compared the roster's fingerprint with each other",
-        ]
-        return GaussianShares(target, budget.epsilon, budget.delta, honest=honest, sites=sites), assumed
+        if isinstance(self.noise, DistributedNoise):
+            trusted = (
+                f"in any roster of at least {self.minimum} sites, {self.noise.honest} or more add their share of "
+                "noise and keep their keys secret"
+            )
+        else:
+            what = "the exact sums of every pass" if self.descends else "the exact total"
+            trusted = (
+                f"the coordinator is trusted with {what} of this study, and with those of other studies of these "
+                f"rows, adds noise once{' to each' if self.descends else ''} and releases one round"
+            )
+        return [*assumed, trusted, "the sites compared the roster's fingerprint with each other"]
 
     @property
     def content(self) -> dict[str, Any]:

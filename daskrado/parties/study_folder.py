@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from daskrado.errors import DataError, UsageError
 from daskrado.parties.keys import Document, PrivateKeys, PublicKeys
@@ -13,6 +17,8 @@ from daskrado.parties.rounds import Round
 
 CARD = "daskrado.site/1"
 CLOSING = "daskrado.closing/1"
+SUMS = "daskrado.sums/1"
+IntVector = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -76,11 +82,32 @@ class StudyFolder:
 
     def put_bundle(self, round_: Round, site: str, name: str, data: bytes) -> None:
         """Upload a bundle; the same again changes nothing."""
-        self.mailbox.put_new(f"bundles/{round_.number:04d}/{site}-{name}.json", data)
+        self.mailbox.put_new(f"bundles/{round_.place}/{site}-{name}.json", data)
 
     def bundles(self, round_: Round) -> list[tuple[str, bytes]]:
         """Whatever lies in the round's folder, believed or not."""
-        return self.mailbox.all(f"bundles/{round_.number:04d}")
+        return self.mailbox.all(f"bundles/{round_.place}")
+
+    def put_sums(self, step: Round, sums: IntVector, keys: PrivateKeys) -> None:
+        """Publish the noisy sums of a step, once: what was there first stays."""
+        text = base64.b64encode(np.ascontiguousarray(sums, dtype="<i8").tobytes()).decode()
+        content = {"step_sha256": step.digest.hex(), "sums": text}
+        self.mailbox.put_new(f"sums/{step.place}.json", keys.seal(SUMS, content))
+
+    def sums(self, step: Round, size: int) -> IntVector | None:
+        """The noisy sums of a step, if they are published; ``size`` is how many the step has."""
+        where, document = self._document(SUMS, f"sums/{step.place}.json")
+        if document is None:
+            return None
+        if not document.signed_by(step.coordinator) or document.text("step_sha256") != step.digest.hex():
+            raise DataError(f"{where}: tampered with: the coordinator's signature for this step does not fit")
+        try:
+            raw = base64.b64decode(document.text("sums"), validate=True)
+        except ValueError:
+            raw = b""
+        if len(raw) != 8 * size:
+            raise DataError(f"{where}: holds {len(raw) / 8:g} numbers, where the step has {size}")
+        return np.frombuffer(raw, dtype="<i8").astype(np.int64)
 
     def put_closing(self, round_: Round, closing: Closing, keys: PrivateKeys) -> None:
         """Close a round, once."""

@@ -36,6 +36,13 @@ class PublicFacts:
     by_unit: bool = False
     weighted: bool = False  # rows count for at most 1, and sums of them are rounded once more
     numbers: int = 0  # plain numbers that a learner may centre and scale
+    sites: int = 1  # that each add a share of the noise, of which ``honest`` are enough
+    honest: int = 1
+
+    @property
+    def surplus(self) -> float:
+        """How much more noise there is than the guarantee needs, where every site adds its share."""
+        return math.sqrt(self.sites / self.honest)
 
 
 def reach(loss: Loss, facts: PublicFacts) -> float:

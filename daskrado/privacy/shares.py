@@ -14,6 +14,7 @@ from daskrado.privacy.noise import discrete_gaussian, gaussian_variance
 if TYPE_CHECKING:
     from daskrado.statistics.base import Block, IntVector
 
+SUMMED = "sum of noise shares (Kairouz, Liu and Steinke 2021)"
 LEAST_SHARE = 0.5  # of a grid step: below it a sum of shares is far from a discrete Gaussian
 _TINY = 1e-300  # stands for what underflows; its square root still vanishes beside any rho
 _UP = 1 + 1e-12  # rounds towards less privacy
@@ -47,6 +48,17 @@ def closeness(scale: float, shares: int) -> float:
             return math.inf
         total += 2 * math.atanh(wave)
     return total * _UP
+
+
+def sum_gap(entries: int, scale: float, honest: int) -> float:
+    """How far noise is from rounded normal noise of a scale in grid steps: ``honest`` shares of it on each entry.
+
+    In the log of likelihoods, over all entries: ``closeness`` to one discrete Gaussian and its ``rounding_gap``.
+    """
+    share = scale / math.sqrt(honest)
+    if honest > 1 and share < LEAST_SHARE:
+        return math.inf
+    return entries * closeness(share, honest) + rounding_gap(entries, scale)
 
 
 def summed_rho(rho: float, closeness_total: float) -> float:
@@ -97,7 +109,7 @@ class GaussianShares(Mechanism):
             raise UsageError(f"honest must be between 1 and the number of sites, {sites}, got {honest}")
         self.honest, self.sites = honest, sites
         self._event, mu, theorem = calibrate(epsilon, delta, lambda mu: self._gap(target, mu))
-        self.theorem = f"sum of noise shares (Kairouz, Liu and Steinke 2021); {theorem}"
+        self.theorem = f"{SUMMED}; {theorem}"
         super().__init__(target, target.sensitivity.l2 / mu)
         if isinstance(self._event, ZcdpEvent):
             self._calibrate_coarse(self._event.rho, epsilon)
@@ -108,10 +120,7 @@ class GaussianShares(Mechanism):
         for block in target.statistic.blocks:
             if block.name not in target.sensitivity.public:
                 whole = target.sensitivity.l2 / mu / block.normalised_step(target.lattice)
-                share = whole / math.sqrt(self.honest)
-                if share < LEAST_SHARE:
-                    return math.inf
-                total += block.size * closeness(share, self.honest) + rounding_gap(block.size, whole)
+                total += sum_gap(block.size, whole, self.honest)
         return total
 
     def _calibrate_coarse(self, goal: float, epsilon: float) -> None:

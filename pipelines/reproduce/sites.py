@@ -2,6 +2,7 @@
 
     python pipelines/reproduce/sites.py --json                      # heart: four hospitals
     python pipelines/reproduce/sites.py --data diabetes130 --json   # diabetes130 by admission_source_id
+    python pipelines/reproduce/sites.py --learner gradient --json   # a study of many steps beside the pooled lake
     python pipelines/reproduce/sites.py --figure pipelines/sites_heart.png
     python pipelines/reproduce/sites.py --lakes lakes/              # only write a Parquet lake for each site
 
@@ -17,6 +18,7 @@ import os
 import sys
 import tempfile
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,17 +28,19 @@ import pandas as pd
 from scipy.stats import rankdata
 
 import daskrado
-from daskrado.jobs.outcome import Result
 from daskrado.ledger.ledger import Ledger
 from daskrado.models.linear import LinearModel
-from daskrado.parties.coordinator import combine, open_study
-from daskrado.parties.site import contribute, join
+from daskrado.parties.coordinator import open_study
+from daskrado.parties.serving import serve
+from daskrado.parties.site import join
+from daskrado.parties.steps import run_study
 from daskrado.table.domain import Domain
 from daskrado.table.yaml_file import parse
 
 HERE = Path(__file__).parent
 DATA = Path(os.environ.get("DASKRADO_DATA", HERE.parents[2] / "shared" / "data"))
 DELTA = 1e-5
+MOMENTS: dict[str, Any] = {"kind": "moments"}
 ROOM = 2  # of a limit for one release: its rule keeps a part of delta for events of other kinds
 
 
@@ -49,6 +53,11 @@ class Example:
     train: dict[str, pd.DataFrame]
     test: dict[str, pd.DataFrame]
     honest: int
+
+    @property
+    def guess(self) -> int:
+        """A public guess at the rows of all sites: to one digit."""
+        return int(float(f"{sum(len(rows) for rows in self.train.values()):.0e}"))
 
 
 def heart() -> Example:
@@ -164,8 +173,15 @@ def auc(model: LinearModel, rows: pd.DataFrame) -> float:
     return float((ranks[truth].sum() - positive * (positive + 1) / 2) / (positive * negative))
 
 
-def federated(example: Example, place: Path, noise: dict[str, Any] | None, epsilon: float, mark: str) -> LinearModel:
-    """One model through the whole protocol."""
+def federated(
+    example: Example,
+    place: Path,
+    noise: dict[str, Any] | None,
+    epsilon: float,
+    mark: str,
+    learner: dict[str, Any] = MOMENTS,
+) -> LinearModel:
+    """One model through the whole protocol: each site in a thread of its own, and the coordinator."""
     box = place / f"box-{mark}"
     private: dict[str, Any] = {"private": False}
     if noise is not None:
@@ -177,20 +193,39 @@ def federated(example: Example, place: Path, noise: dict[str, Any] | None, epsil
     for site in example.train:
         join(box, site=site, keys=place / "keys" / site)
     study = f"{example.name}-{mark}"
-    terms = {"study": study, "domain": example.domain, "minimum": max(2, example.honest), **private}
+    terms = {
+        "study": study,
+        "domain": example.domain,
+        "minimum": max(2, example.honest),
+        "learner": learner,
+        **private,
+    }
+    if learner != MOMENTS:
+        terms["rows"] = example.guess
     mine = open_study({**terms, "sites": dict.fromkeys(example.train)}, box, keys=place / "keys" / "coordinator")
-    for site, rows in example.train.items():
-        ledger = place / f"{site}-{mark}.sqlite"
-        with Ledger.open(ledger) as opened:
-            opened.set_limit(example.name, "add_remove", ROOM * epsilon, DELTA)
-        own = {"keys": place / "keys" / site, "ledger": ledger, "roster": mine.roster_fingerprint}
-        contribute(box, site=site, lake=rows, dataset=example.name, **own)
-    done = combine(box, keys=place / "keys" / "coordinator", ledger=place / f"coordinator-{mark}.sqlite")
-    assert isinstance(done, Result)
+    with ThreadPoolExecutor(len(example.train)) as pool:
+        answers = []
+        for site, rows in example.train.items():
+            ledger = place / f"{site}-{mark}.sqlite"
+            with Ledger.open(ledger) as opened:
+                opened.set_limit(example.name, "add_remove", ROOM * epsilon, DELTA)
+            own = {"keys": place / "keys" / site, "ledger": ledger, "roster": mine.roster_fingerprint}
+            answers.append(pool.submit(serve, box, site=site, lake=rows, dataset=example.name, timeout=600, **own))
+        boss = {"keys": place / "keys" / "coordinator", "ledger": place / f"coordinator-{mark}.sqlite"}
+        done = run_study(box, timeout=600, **boss)
+        for answer in answers:
+            answer.result()
     return done.model
 
 
-def alone(example: Example, rows: pd.DataFrame, place: Path, epsilon: float | None, mark: str) -> LinearModel:
+def alone(
+    example: Example,
+    rows: pd.DataFrame,
+    place: Path,
+    epsilon: float | None,
+    mark: str,
+    learner: dict[str, Any] = MOMENTS,
+) -> LinearModel:
     """One model from rows in one place."""
     if epsilon is None:
         return daskrado.fit(rows, example.domain, dataset=example.name, private=False).model
@@ -201,6 +236,8 @@ def alone(example: Example, rows: pd.DataFrame, place: Path, epsilon: float | No
         epsilon=epsilon,
         delta=DELTA,
         unit="one patient",
+        learner=learner,
+        rows=None if learner == MOMENTS else example.guess,
         ledger=place / f"alone-{mark}.sqlite",
         first_limit=(ROOM * epsilon, DELTA),
     ).model
@@ -248,6 +285,26 @@ def compare(example: Example, epsilon: float, repeats: int) -> dict[str, Any]:
     }
 
 
+def compare_descents(example: Example, epsilon: float, repeats: int, learner: dict[str, Any]) -> dict[str, Any]:
+    """Mean AUC over all test rows of a learner of many steps: pooled, and as studies."""
+    pooled, tests = (pd.concat(rows.values(), ignore_index=True) for rows in (example.train, example.test))
+    noises = {"federated, central noise": {"kind": "central"}}
+    noises["federated, distributed noise"] = {"kind": "distributed", "honest": example.honest}
+    scores: dict[str, list[float]] = {kind: [] for kind in ("pooled", *noises)}
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        for repeat in range(repeats):
+            print(f"{example.name}: noise {repeat + 1} of {repeats}", file=sys.stderr)
+            model = alone(example, pooled, place, epsilon, f"p{repeat}", learner)
+            scores["pooled"].append(auc(model, tests))
+            for kind, noise in noises.items():
+                model = federated(example, place, noise, epsilon, f"{noise['kind'][0]}{repeat}", learner)
+                scores[kind].append(auc(model, tests))
+    facts = {"data": example.name, "learner": learner, "epsilon": epsilon, "delta": DELTA, "repeats": repeats}
+    errors = {k: round(float(np.std(v, ddof=1) / np.sqrt(repeats)), 4) for k, v in scores.items()}
+    return facts | {"auc": {k: round(float(np.mean(v)), 4) for k, v in scores.items()}, "standard_error": errors}
+
+
 def plot(figures: dict[str, Any], path: Path) -> None:
     """Bars of AUC by place and kind of model, with the spread over draws of noise."""
     from matplotlib.figure import Figure
@@ -275,6 +332,8 @@ def main() -> None:
     """Compare, print, plot."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", choices=["heart", "diabetes130"], default="heart")
+    parser.add_argument("--learner", choices=["moments", "gradient"], default="moments")
+    parser.add_argument("--steps", type=int, default=20, help="of the gradient")
     parser.add_argument("--epsilon", type=float, default=1.0)
     parser.add_argument("--repeats", type=int, default=10)
     parser.add_argument("--figure", type=Path)
@@ -288,6 +347,10 @@ def main() -> None:
         for site, rows in example.train.items():
             (given.lakes / site).mkdir(parents=True, exist_ok=True)
             rows.to_parquet(given.lakes / site / "part-0.parquet", index=False)
+        return
+    if given.learner == "gradient":
+        learner = {"kind": "gradient", "steps": given.steps}
+        print(json.dumps(compare_descents(example, given.epsilon, given.repeats, learner)))
         return
     figures = compare(example, given.epsilon, given.repeats)
     if given.figure is not None:

@@ -20,6 +20,8 @@ from daskrado.lake.ensemble import train
 from daskrado.lake.scan import open_lake
 from daskrado.lake.teachers import Course, _predict
 from daskrado.ledger.ledger import Ledger
+from daskrado.table.domain import Domain
+from daskrado.table.yaml_file import parse
 
 WARDS = tuple(f"w{number:02d}" for number in range(40))
 DOMAIN: dict[str, Any] = {
@@ -70,10 +72,10 @@ def job_of(lake: Any, tmp_path: Path, by: Any, **changes: Any) -> TeachersJob:
     return load_kind(TeachersJob, {**wanted, **changes})
 
 
-QUERIES = np.random.default_rng(5).normal(size=(200, 9)) / 3
+QUERIES = np.random.default_rng(5).normal(size=(200, parse(Domain, DOMAIN, "domain").width)) / 3
 
 
-def answers(job: TeachersJob, client: Any = None) -> NDArray[np.int64]:
+def answers(job: TeachersJob) -> NDArray[np.int64]:
     """What each teacher says to each query: a row for a teacher."""
     course = Course(job.domain, job.all_classes, job.sharding, job.teachers.learner)
     lake = open_lake(job.source, job.domain, empty=True)
@@ -83,7 +85,9 @@ def answers(job: TeachersJob, client: Any = None) -> NDArray[np.int64]:
             for group, part in ensemble._pairs()
             for number, teacher in zip(group, part.teachers, strict=True)
         ]
-        return np.array([_predict(teacher, number, QUERIES, 2) for number, teacher in pairs])
+        found = np.array([_predict(teacher, number, QUERIES, 2) for number, teacher in pairs])
+    assert ((found.mean(axis=1) > 0) & (found.mean(axis=1) < 1)).any()  # they were trained, and asked what they know
+    return found
 
 
 ROW = {"x0": 3.0, "x1": 3.0, "ward": "w07", "kind": "k3", "new": True, "y": "yes"}

@@ -32,7 +32,10 @@ def test_bundles_come_back_byte_for_byte_and_a_torn_one_was_never_sent(tmp_path:
     with (tmp_path / "studies" / "heart" / "bundles.jsonl").open("ab") as file:
         file.write(b'{"round": 4, "bundle": "half')
     with Agreement(tmp_path, "heart") as agreement:
-        assert {number: agreement.stored(number) for number in (1, 2, 3, 4)} == {**bundles, 2: None, 4: None}
+        assert {n: agreement.stored(a_round(n)) for n in (1, 2, 3, 4)} == {**bundles, 2: None, 4: None}
+        agreement.store(a_round(3).at(2), b"second step")
+        assert agreement.stored(a_round(3).at(2)) == b"second step"
+        assert agreement.stored(a_round(3)) == bundles[3]
         assert agreement.last() == 3
         agreement.agree(a_round(2), "east", EAST.public, MARK, once=False)
         strange = Round("heart", 2, {"study": "heart", "x": 1}, a_round().roster, 2, BOSS.public)

@@ -16,87 +16,29 @@ import numpy as np
 import pytest
 import yaml
 from damaged_files import damaged_copy
+from study_parties import CENTRAL, DISTRIBUTED, SITES, Clinic, Parties
 
 import daskrado
 import daskrado.parties.site
 from daskrado.errors import BudgetError, DataError, LedgerError, UsageError
-from daskrado.jobs.outcome import Result
 from daskrado.lake.blocks import Blocks
 from daskrado.ledger.ledger import EACH, Ledger
 from daskrado.ledger.show import ledger_lines
 from daskrado.models.linear import LinearModel
-from daskrado.parties.coordinator import combine, open_study, status_lines
+from daskrado.parties.coordinator import combine
 from daskrado.parties.keys import PrivateKeys
 from daskrado.parties.masks import COORDINATOR, pair_stream
 from daskrado.parties.rounds import Round
 from daskrado.parties.site import Agreement, contribute, join
+from daskrado.parties.status import status_lines
 from daskrado.parties.study_folder import StudyFolder
 from daskrado.table.domain import Domain
 from daskrado.table.yaml_file import parse
-
-Clinic = Callable[..., tuple[Path, Domain]]
-SITES = ("east", "north", "west")
-PROTECT = {"relation": "add_remove", "unit": "one patient"}
-BUDGET = {"epsilon": 1.0, "delta": 1e-6}
-
-
-class Parties:
-    """Three sites with a third of a clinic each, their own keys and ledgers, and a coordinator."""
-
-    def __init__(self, place: Path, clinic: Clinic) -> None:
-        self.place = place
-        self.box = place / "box"
-        self.path, self.domain = clinic(3000, 7)
-        files = sorted(self.path.glob("*.parquet"))
-        self.lakes = {name: [str(f) for f in files[i::3]] for i, name in enumerate(SITES)}
-
-    def keys(self, name: str) -> Path:
-        return self.place / name
-
-    def ledger(self, name: str) -> Path:
-        path = self.place / f"{name}.sqlite"
-        if not path.exists():
-            with Ledger.open(path) as opened:
-                opened.set_limit("clinic", "add_remove", 3.0, 1e-5)
-                opened.set_limit("clinic", "replace_one", 3.0, 1e-5)
-        return path
-
-    def states(self, name: str) -> list[str]:
-        with Ledger.open(self.ledger(name)) as opened:
-            return [str(entry.state) for entry in opened.entries()]
-
-    def open(self, **terms: Any) -> Round:
-        for name in SITES:
-            join(self.box, site=name, keys=self.keys(name))
-        content = {"study": "clinics", "domain": self.domain, "minimum": 2, "sites": dict.fromkeys(SITES), **terms}
-        return open_study(content, self.box, keys=self.keys("boss"))
-
-    def send(self, *names: str, **options: Any) -> None:
-        for name in names or SITES:
-            given = {"lake": self.lakes[name], "ledger": self.ledger(name), "roster": self.roster, **options}
-            contribute(self.box, site=name, keys=self.keys(name), dataset="clinic", **given)
-
-    @property
-    def roster(self) -> str:
-        """The fingerprint that the sites read out to each other."""
-        return StudyFolder(self.box).latest().roster_fingerprint
-
-    def combine(self, **options: Any) -> Result:
-        done = combine(self.box, keys=self.keys("boss"), ledger=self.place / "boss.sqlite", **options)
-        assert isinstance(done, Result)
-        return done
-
-    def pooled(self, **options: Any) -> daskrado.RunResult:
-        return daskrado.fit(self.path, self.domain, dataset="pooled", private=False, workers=0, **options)
 
 
 @pytest.fixture
 def parties(tmp_path: Path, clinic: Clinic) -> Parties:
     return Parties(tmp_path, clinic)
-
-
-DISTRIBUTED = {"protect": PROTECT, "budget": BUDGET, "noise": {"kind": "distributed", "honest": 2}}
-CENTRAL = {"protect": PROTECT, "budget": BUDGET, "noise": {"kind": "central"}}
 
 
 @pytest.mark.parametrize(
@@ -643,7 +585,8 @@ def test_other_relations_keep_public_parts_exact(parties: Parties) -> None:
         ({"sites": {"east": "AAAA", "north": None}}, "not 64 bytes"),
         ({"study": "a b"}, "study 'a b'"),
         ({"rounds": 3}, "rounds: unknown key"),
-        ({"learner": {"kind": "gradient"}}, "learner gradient reads the lake several times, which a study cannot"),
+        ({"learner": {"kind": "gradient"}}, "rows is missing: learner gradient needs the number of rows"),
+        ({"learner": {"kind": "output_perturbation"}}, "needs exact sums of every pass, which a study does not give"),
         (
             {"learner": {"kind": "radoboost"}, "statistic": {"kind": "hadamard_rados", "count": 100}},
             "power of two",

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import click
 
 from daskrado.cli.commands.shared import progress_bar
 from daskrado.cli.commands.signature import LedgerPath, Lines, OnCluster, command
+
+if TYPE_CHECKING:
+    from daskrado.parties.site import Contribution
 
 Keys = Annotated[Path, "Folder of this party's private keys and memory; it never leaves the machine."]
 SiteName = Annotated[str, "This site's name in the study."]
@@ -29,6 +32,35 @@ def join(folder: str, *, site: SiteName, keys: Keys) -> Iterator[str]:
     public = join(folder, site=site, keys=keys)
     yield f"{site}: {public.text}"
     yield f"fingerprint {public.fingerprint}; private keys in {keys}, never to be shared"
+
+
+@command(site)
+def preview(
+    folder: str,
+    *,
+    site: SiteName,
+    keys: Keys,
+    lake: Annotated[str, "This site's lake."],
+    dataset: Annotated[str, "The name by which this site's ledger knows the lake."],
+    blocks: Annotated[str | None, "Read some blocks alone: COLUMN, or COLUMN:LAST (day:30)."] = None,
+    out: Annotated[Path | None, "--out", "--output"] = None,
+    ledger: LedgerPath = None,
+) -> Iterator[str]:
+    """Show what would leave this house, who would learn what, and the price; no row is read, nothing is sent.
+
+    Examples:
+      daskrado site preview shared/ --site north --keys keys/north --lake lake/ --dataset clinic --out preview.html
+    """
+    from daskrado.lake.blocks import Blocks
+    from daskrado.parties.preview import Preview
+    from daskrado.table.yaml_file import write_text
+
+    chosen = None if blocks is None else Blocks.spoken(blocks)
+    found = Preview(folder, site=site, keys=keys, lake=lake, dataset=dataset, ledger=ledger, blocks=chosen)
+    yield from found.lines()
+    if out is not None:
+        write_text(out, found.page())
+        yield f"written to {out}"
 
 
 @command(site)
@@ -71,12 +103,84 @@ def contribute(
         )
     how = "the stored bundle was sent again; nothing was charged" if done.again else "a masked bundle was sent"
     yield f"study {done.round.study}, round {done.round.number}, site {site}: {how}"
-    if done.charged and done.plan.mechanism is not None:
+    yield from _charged(done, dataset)
+
+
+@command(site)
+def serve(
+    folder: str,
+    *,
+    site: SiteName,
+    keys: Keys,
+    lake: Annotated[str, "This site's lake."],
+    dataset: Annotated[str, "The name by which this site's ledger knows the lake."],
+    roster: Annotated[str, "The roster's fingerprint, as the other sites read it out (not by the study's folder)."],
+    pay_again: Annotated[bool, "Draw a new share, at a second charge, after one was lost in a crash."] = False,
+    blocks: Annotated[
+        str | None, "Read some blocks alone, each of which pays: COLUMN, or COLUMN:LAST (day:30)."
+    ] = None,
+    timeout: Annotated[float | None, "Seconds to wait for a step of the others; by default for ever."] = None,
+    cluster: OnCluster,
+    ledger: LedgerPath = None,
+) -> Iterator[str]:
+    """Answer every step of a study until it is over, on one charge; start it again after a crash.
+
+    Examples:
+      daskrado site serve shared/ --site north --keys keys/north --lake lake/ --dataset clinic --roster 5b1f
+    """
+    from daskrado.lake.blocks import Blocks
+    from daskrado.parties.serving import serve
+
+    with progress_bar("step") as progress:
+        done = serve(
+            folder,
+            site=site,
+            keys=keys,
+            lake=lake,
+            dataset=dataset,
+            ledger=ledger,
+            roster=roster,
+            cluster=cluster,
+            progress=progress,
+            pay_again=pay_again,
+            blocks=None if blocks is None else Blocks.spoken(blocks),
+            timeout=timeout,
+        )
+    yield f"study {done.round.study}, round {done.round.number}, site {site}: every step was answered"
+    yield from _charged(done, dataset)
+
+
+def _charged(done: Contribution, dataset: str) -> Iterator[str]:
+    claim = done.plan.statement
+    if done.charged and claim.private:
         from daskrado.ledger.words import amount
 
-        claim = done.plan.statement
         yield f"charged to {dataset}: {amount(claim.epsilon or 0, claim.delta or 0)}"
-    yield done.plan.statement.sentence()
+    yield claim.sentence()
+
+
+@command(study)
+def run(
+    folder: str,
+    *,
+    keys: Keys,
+    out: Annotated[Path, "--out", "--output"],
+    timeout: Annotated[float | None, "Seconds to wait for the sites in one step; by default for ever."] = None,
+    overwrite: bool = False,
+    ledger: LedgerPath = None,
+) -> Lines:
+    """Wait for every site in every step, combine, publish one model; start it again after a crash.
+
+    Examples:
+      daskrado study run shared/ --keys keys/coordinator --out runs/study
+    """
+    from daskrado.parties.steps import run_study
+
+    with progress_bar("step") as progress:
+        done = run_study(
+            folder, keys=keys, output=out, overwrite=overwrite, ledger=ledger, timeout=timeout, progress=progress
+        )
+    return done.lines
 
 
 @command(study)
@@ -100,7 +204,7 @@ def status(folder: str) -> Lines:
     Examples:
       daskrado study status shared/
     """
-    from daskrado.parties.coordinator import status_lines
+    from daskrado.parties.status import status_lines
 
     return status_lines(folder)
 

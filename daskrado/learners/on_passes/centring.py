@@ -57,7 +57,7 @@ class Centring:
             return cls(0.0, 0.0)
         alone = reach * math.sqrt(ROUNDS) / mu
         share = min(MOST_SHARE, max(LEAST_SHARE, (WANTED * alone / facts.rows) ** 2))
-        noise = alone / math.sqrt(share)
+        noise = facts.surplus * alone / math.sqrt(share)
         return cls(share, noise) if noise <= min(facts.rows / ENOUGH, MAX_SCALE * _STEP) else None
 
     @property
@@ -84,7 +84,7 @@ def centred(session: Session, facts: PublicFacts, plan: Centring) -> tuple[Sessi
         cells = NumberCells(domain.width, plain_numbers(domain), CELLS, lattice.step)
         passes = session.passes.under(domain, lattice, keep=False)
         read = partial(passes.sum, cells, share=session.share)
-        drawn = session.draw(read, partial(_perturbed, plan)) if plan.noise else read().vector
+        drawn = session.draw(read, partial(_perturbed, plan, session.part)) if plan.noise else read().vector
         counts = np.asarray(drawn * _STEP).reshape(-1, CELLS)
         domain = refined(domain, np.where(_seen(counts, plan.noise, facts.rows), counts, 0.0), last=number == ROUNDS)
         if session.progress is not None:
@@ -94,8 +94,8 @@ def centred(session: Session, facts: PublicFacts, plan: Centring) -> tuple[Sessi
     return replace(session, passes=session.passes.under(domain, lattice)), facts
 
 
-def _perturbed(plan: Centring, summary: Summary) -> NDArray[np.int64]:
-    return discrete_gaussian(summary.vector, plan.steps)
+def _perturbed(plan: Centring, part: float, summary: Summary) -> NDArray[np.int64]:
+    return discrete_gaussian(summary.vector, part * plan.steps)
 
 
 def _seen(counts: Counts, noise: float, rows: int) -> NDArray[np.bool_]:

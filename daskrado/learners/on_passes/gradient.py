@@ -31,10 +31,11 @@ from daskrado.learners.on_passes.preconditioner import OWN_DEVIATIONS, Precondit
 from daskrado.learners.on_passes.schedule import STEPS, Schedule, noises, schedule
 from daskrado.losses.margin import Huber, HuberLogistic, Loss, SmoothHinge
 from daskrado.losses.residual import ResidualHuber
-from daskrado.privacy.accountant import rounding_gap
+from daskrado.privacy.accountant import GaussianEvent
 from daskrado.privacy.gaussian_calibration import Calibration, calibrate
 from daskrado.privacy.noise import MAX_SCALE, discrete_gaussian
 from daskrado.privacy.perturbation import PublicFacts
+from daskrado.privacy.shares import sum_gap
 from daskrado.statistics.base import Statistic, Summary
 from daskrado.statistics.bounded import Bounded
 from daskrado.statistics.residual_spread import ResidualSpread
@@ -136,17 +137,23 @@ class PrivateGradient(LossLearner):
         moments_unit, unit = _units(facts)
 
         def gap(mu: float) -> float:
-            on_moments, on_slopes = self._noises(facts, mu)
-            drawn = rounding_gap(self.vectors * facts.width * self.steps, on_slopes / unit)
+            on_moments, on_slopes = (noise / facts.surplus for noise in self._noises(facts, mu))
+            drawn = sum_gap(self.vectors * facts.width * self.steps, on_slopes / unit, facts.honest)
             moments = _moments(facts)
             least = on_moments / moments_unit / (math.sqrt(2.0) if moments.pairs else 1.0)
-            places = self.centring(facts, mu)
-            drawn += rounding_gap(ROUNDS * counted(facts).size, places.steps) if places and places.noise else 0.0
-            spread = self._spread_noise(facts, mu)
-            drawn += 0.0 if spread is None else rounding_gap(2, spread / residuals.STEP)
-            return drawn + (rounding_gap(moments.size, least) if on_moments else 0.0)
+            if (places := self.centring(facts, mu)) is not None and places.noise:
+                drawn += sum_gap(ROUNDS * counted(facts).size, places.steps / facts.surplus, facts.honest)
+            if (spread := self._spread_noise(facts, mu)) is not None:
+                drawn += sum_gap(2, spread / residuals.STEP, facts.honest)
+            return drawn + (sum_gap(moments.size, least, facts.honest) if on_moments else 0.0)
 
-        return calibrate(facts.epsilon, facts.delta, gap)
+        found = calibrate(facts.epsilon, facts.delta, gap)
+        if facts.sites > 1 and not isinstance(found.event, GaussianEvent):
+            raise UsageError(
+                f"epsilon {facts.epsilon:g}: shares of noise on this grid are too far from normal noise; raise "
+                "lattice_bits, lower epsilon, or let the noise be central"
+            )
+        return found
 
     def centring(self, facts: PublicFacts, mu: float) -> Centring | None:
         """What finding the places of numbers costs, or None where they stay as they are."""
@@ -160,7 +167,8 @@ class PrivateGradient(LossLearner):
         if isinstance(self.loss, ResidualHuber):
             mu *= math.sqrt(1 - residuals.SHARE)
         slopes = self._slopes(np.zeros((self.vectors, facts.width)), self.loss, facts)
-        return noises(facts, mu, self.steps, _reach(facts, _moments(facts)), _reach(facts, slopes))
+        found = noises(facts, mu, self.steps, _reach(facts, _moments(facts)), _reach(facts, slopes))
+        return facts.surplus * found[0], facts.surplus * found[1]
 
     def guarantee(self, facts: PublicFacts) -> Guarantee:
         """All draws together, as one Gaussian; noise and, where their number is public, rows must fit the lattice."""
@@ -262,7 +270,7 @@ class PrivateGradient(LossLearner):
     def _second_moments(self, session: Session, facts: PublicFacts, plan: Schedule) -> NDArray[np.float64]:
         """Of rows in the unit ball, released."""
         unit, statistic = _units(facts)[0], _moments(facts)
-        scale = plan.moments_noise / unit
+        scale = session.part * plan.moments_noise / unit
 
         def perturb(summary: Summary) -> NDArray[np.int64]:
             squares, products = summary.vector[: facts.width], summary.vector[facts.width :]
@@ -283,7 +291,7 @@ class PrivateGradient(LossLearner):
         unit = _units(facts)[1]
         noisy = session.draw(
             partial(session.passes.sum, slopes, share=session.share),
-            lambda summary: discrete_gaussian(summary.vector, plan.noise / unit),
+            lambda summary: discrete_gaussian(summary.vector, session.part * plan.noise / unit),
         )
         return np.asarray(noisy * (unit / facts.rows)).reshape(weights.shape)
 

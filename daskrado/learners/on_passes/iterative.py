@@ -60,7 +60,8 @@ class Guarantee:
 class Session:
     """The lake and the grant. ``spend`` marks the grant for good; :meth:`draw` calls it, once, before the first draw.
 
-    ``journal`` keeps each draw, in order: a run that was cut off goes on after the last one that it kept.
+    ``journal`` keeps each draw, in order: a run that was cut off goes on after the last one that it kept. ``part`` is
+    this party's part of the noise, as a factor of its scale: 1 / sqrt(n) where n sites add a share each.
     """
 
     passes: Passes
@@ -69,6 +70,7 @@ class Session:
     progress: Progress | None = None
     watch: Watch | None = None
     journal: Draws | None = None
+    part: float = 1.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "spend", cache(self.spend))  # once, though a failed call may be repeated
