@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -27,6 +28,8 @@ def delta_files(address: str, root: str, version: int | None, shown: str) -> tup
         partitioned = list(table.metadata().partition_columns)
     except (deltalake.exceptions.DeltaError, OSError, ValueError) as error:
         why = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        if version is not None and (newest := _newest(deltalake, address)) is not None and newest < version:
+            raise DataError(f"{shown}: the Delta table has no version {version}; its newest is {newest}") from error
         at = "" if version is None else f" at version {version}"
         raise DataError(f"{shown}: the Delta table{at} cannot be read ({why})") from error
     columns = tuple(_column(field) for field in schema if field.name not in partitioned)
@@ -35,6 +38,14 @@ def delta_files(address: str, root: str, version: int | None, shown: str) -> tup
     if sum(file.deleted is not None for file in files) != len(deleted):
         raise DataError(f"{shown}: the Delta table has deletion vectors of files that it does not list; rewrite it")
     return TableVersion("delta", number, identity, columns), files
+
+
+def _newest(deltalake: ModuleType, address: str) -> int | None:
+    """The newest version of a table; None where it cannot be read either."""
+    try:
+        return int(deltalake.DeltaTable(*_place(address), storage_options=_options(address)).version())
+    except (deltalake.exceptions.DeltaError, OSError, ValueError):
+        return None
 
 
 def _column(field: pa.Field) -> TableColumn:

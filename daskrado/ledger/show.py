@@ -77,6 +77,8 @@ def block_lines(ledger: Ledger, dataset: str) -> Iterator[str]:
     yield f"{ledger.address}"
     if not blocks:
         yield f"no block of {dataset} was charged, or has a limit of its own"
+        if any(balance.whose.column for balance in ledger.balances(dataset)):
+            yield "  who owns rows of several blocks pays from the whole data set's budget; see protect.unit.within"
     for block, own in blocks.items():
         fullest = max(own, key=_spent)
         spent, runs = _spent(fullest), max(balance.entries for balance in own)

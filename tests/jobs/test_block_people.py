@@ -17,6 +17,7 @@ from daskrado.lake.collect import collect
 from daskrado.lake.scan import open_lake
 from daskrado.lake.units import units_of
 from daskrado.ledger.ledger import EACH, Ledger
+from daskrado.ledger.show import block_lines
 from daskrado.privacy.groups import Whose, steps
 from daskrado.privacy.protect import Protect
 from daskrado.privacy.relations import Relation
@@ -154,6 +155,7 @@ def test_a_patient_as_a_whole_pays_in_every_run_that_reads_a_block(lake: str, ow
     assert any(
         "loses what all runs that read any of them cost together" in line for line in found.statement.assumptions
     )
+    assert "pays from the whole data set's budget; see protect.unit.within" in [*block_lines(ledger, "visits")][-1]
     with pytest.raises(BudgetError, match="nothing was debited"):
         daskrado.run(keys(lake, protect=WHOLE, blocks={"column": "day", "values": ["2026-11-03"]}), write=False)
     with pytest.raises(BudgetError, match="proves nothing about the limit under add_remove for one patient"):

@@ -190,7 +190,7 @@ def test_a_version_that_was_vacuumed_or_never_was_is_refused_in_one_line(delta: 
         DataError, match=r"version 0 needs .*, which is gone \(vacuumed or expired\?\); choose a newer"
     ):
         open_lake({"delta": delta, "version": 0}, DOMAIN)
-    with pytest.raises(DataError, match=r"visits: the Delta table at version 99 cannot be read"):
+    with pytest.raises(DataError, match=r"visits: the Delta table has no version 99; its newest is \d+$"):
         open_lake({"delta": delta, "version": 99}, DOMAIN)
 
 
