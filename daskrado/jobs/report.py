@@ -169,8 +169,9 @@ def model_sections(model: LinearModel | None, title: str = "Weights") -> Iterato
     if model.domain.label.classes is None:
         yield _weights(title, _rows_of(model.weight_names, model.weights, error), error.about)
         return
-    for name, rows in _by_class(model):
-        yield _weights(f"{title}: {name}", rows, error.about, drawn=len(model.weights) <= _FEW_CLASSES)
+    for place, (name, rows) in enumerate(_by_class(model)):  # what they are about is said once
+        about, drawn = "" if place else error.about, len(model.weights) <= _FEW_CLASSES
+        yield _weights(f"{title}: {name}", rows, about, drawn=drawn)
 
 
 def _rows_of(names: Sequence[str], weights: NDArray[np.float64], error: ErrorBars) -> list[_Row]:
@@ -193,7 +194,7 @@ def _weights(title: str, rows: list[_Row], about: str, *, drawn: bool = True) ->
     ends = {name: (low, high) for name, _, low, high, _, _ in rows if low == low}
     weak = frozenset(name for name, *_, mark in rows if mark in (NOISE, UNSEEN))
     unseen = sum(mark == UNSEEN for *_, mark in rows)
-    said = [f"{about[0].upper()}{about[1:]}."]
+    said = [f"{about[0].upper()}{about[1:]}."] if about else []
     if ends:
         said.append(f"Lines are the intervals; grey bars may be noise: {sum(m == NOISE for *_, m in rows)} weights.")
     if unseen:
