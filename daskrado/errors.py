@@ -3,7 +3,30 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
+from typing import ParamSpec
+
+P = ParamSpec("P")
+
+
+def in_one_line(text: str) -> str:
+    """A text with a space for each character that would break or hide a line: names may hold anything.
+
+    >>> in_one_line("one row\\nclinic: nothing spent\\x1b[2K")
+    'one row clinic: nothing spent [2K'
+    """
+    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
+
+
+def single_lines(function: Callable[P, Iterator[str]]) -> Callable[P, Iterator[str]]:
+    """Each line that a function yields as one line, whatever names it holds."""
+
+    @functools.wraps(function)
+    def lines(*args: P.args, **kwargs: P.kwargs) -> Iterator[str]:
+        return map(in_one_line, function(*args, **kwargs))
+
+    return lines
 
 
 class DaskradoError(Exception):

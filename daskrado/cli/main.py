@@ -12,7 +12,7 @@ import click
 
 from daskrado import __version__
 from daskrado.cli.signals import heard, listen
-from daskrado.errors import DaskradoError
+from daskrado.errors import DaskradoError, in_one_line
 
 _STAYS = "the charge stays"
 WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
@@ -180,5 +180,5 @@ def _left(error: BaseException) -> list[str]:
 
 
 def _complain(text: str, code: int) -> int:
-    click.echo(f"daskrado: error: {' '.join(text.split())}", err=True)
+    click.echo(f"daskrado: error: {in_one_line(' '.join(text.split()))}", err=True)
     return code

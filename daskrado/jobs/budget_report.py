@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from daskrado.errors import in_one_line
 from daskrado.jobs.plots import FAINT, PALE, SHOWN, UP, draw
 from daskrado.jobs.section import Section
 from daskrado.lake.block_facts import EACH
-from daskrado.ledger.words import PAID_EARLIER, Price, percent, run_line, spoken
+from daskrado.ledger.words import PAID_EARLIER, Price, dearest, percent, run_line, spoken
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,7 +43,9 @@ def budget_sections(run: Run) -> Iterator[Section]:
         (entry.reserved_at[:16].replace("T", " "), entry.who, entry.run[:12], "" if share is None else percent(share))
         for entry, share in run.account.ledger.history(run.job.dataset, SHOWN)
     ]
-    yield Section("Who spent what, and when", rows=told, header=("when", "who", "run", "share"), folded=True)
+    why = "Each share is the largest of its run over all counters and limits: they may add up to more than is spent."
+    header = ("when", "who", "run", "share")
+    yield Section("Who spent what, and when", text=why, rows=told, header=header, folded=True)
 
 
 def budget_bar(prices: Sequence[Price]) -> str:
@@ -66,10 +69,10 @@ def _block_section(run: Run, prices: Sequence[Price]) -> Section:
     """What the run took from each block, and how all blocks of the data set stand, by their fullest budget."""
     known = run.account.ledger.block_balances(run.job.dataset)
     spent = {block: max(own.rule.share(own.total) for own in balances) for block, balances in known.items()}
-    taken = {
-        block: max(price.share for price in prices if price.balance.block == block)
-        for block in {price.balance.block for price in prices if price.balance.block}
-    }
+    read = {price.balance.block for price in prices if price.balance.block}
+    dear = {block: dearest([price for price in prices if price.balance.block == block]) for block in read}
+    taken = {block: price.share for block, price in dear.items()}
+    spent |= {block: 1 - price.left for block, price in dear.items() if block in spent}  # of the same counter
     left = [(block, percent(taken.get(block, Fraction(0))), percent(1 - share)) for block, share in spent.items()]
     header = ("block", "this run", "left")
     return Section("Budget by block", rows=left, header=header, plot=_picture(spent, taken), folded=True)
@@ -87,7 +90,9 @@ def _picture(spent: dict[str, Fraction], taken: dict[str, Fraction]) -> str:
         axes.bar(places, before, color=FAINT, width=0.9, label=_SPENT)
         axes.bar(places, own, bottom=before, color=UP, width=0.9, label=_OWN)
         shown = places[:: max(1, -(-len(blocks) // _LABELS))]
-        axes.set_xticks(shown, [blocks[place].replace("$", r"\$") for place in shown], rotation=45, ha="right")
+        axes.set_xticks(
+            shown, [in_one_line(blocks[place]).replace("$", r"\$") for place in shown], rotation=45, ha="right"
+        )
         axes.set_ylim(0, 100)
 
     return draw(paint, "block", "% of its budget", legend="", alt="Shares of the budget of each block")

@@ -17,14 +17,14 @@ from pydantic import Field, model_validator
 
 from daskrado.engines.nights import Nights
 from daskrado.engines.succession import engine_folder
-from daskrado.errors import LedgerError, UsageError
+from daskrado.errors import DataError, LedgerError, UsageError
 from daskrado.jobs.base import Charge, Line, Outcome, Run
 from daskrado.jobs.chosen_blocks import narrowed
 from daskrado.jobs.learn import ROLE, LearnJob
 from daskrado.jobs.learn_outcome import learn_outcome
 from daskrado.jobs.plots import DOWN, FAINT, INK, UP, draw
 from daskrado.jobs.section import Section
-from daskrado.lake.blocks import shown_blocks
+from daskrado.lake.blocks import block_names, shown_blocks
 from daskrado.lake.scan import Lake
 from daskrado.learners.base import ReleaseLearner
 from daskrado.ledger.journal import Journal
@@ -240,7 +240,7 @@ class ContinualJob(LearnJob):
     def _draw(self, run: Run, journal: Journal, nights: Nights, new: list[str]) -> None:
         run.job = narrowed(self, new)
         if self._people and nights.blocks:
-            run.earlier = narrowed(self, [block for own in nights.blocks.values() for block in own]).scan()
+            run.earlier = self._earlier(nights).scan()
             run.account.ledger.close_blocks(self.dataset, run.earlier.reading, run.account.run)  # refuses any change
         if ROLE in journal.paid:
             run.account.ledger.close_blocks(self.dataset, run.lake.reading, run.account.run)
@@ -264,6 +264,19 @@ class ContinualJob(LearnJob):
             return mechanism.release(key, name, night, summary.vector, earlier)
 
         nights.draw(new, self._summed.size, count, release)
+
+    def _earlier(self, nights: Nights) -> Self:
+        """The job on the blocks of all nights so far, each of which must be there: people count once over all."""
+        assert self.blocks is not None
+        there = block_names(self.lake, self.blocks.column)
+        for night, own in nights.blocks.items():
+            if gone := [block for block in own if block not in there]:
+                raise DataError(
+                    f"block {self.blocks.column}={gone[0]} of data set {self.dataset!r} was read on night {night}, "
+                    f"and is gone: {self.asked.protect.unit} counts once over all nights, so its rows are needed; "
+                    "put it back"
+                )
+        return narrowed(self, [block for own in nights.blocks.values() for block in own])
 
     def _outcome(self, found: Outcome, nights: Nights, new: list[str]) -> Outcome:
         """What is said of a model, and of the nights behind it."""

@@ -18,8 +18,9 @@ from daskrado.errors import DataError, UsageError, about_the_key
 from daskrado.jobs.base import Address, Charge, Line, Outcome, PrivateJob, Run
 from daskrado.jobs.found_domain import Discovery, discovered, write_draft
 from daskrado.jobs.outcome import Result
+from daskrado.lake.frame_columns import id_type, may_hold_anything
 from daskrado.lake.scan import Lake, open_lake
-from daskrado.lake.value_counts import ValueCounts, value_counts
+from daskrado.lake.value_counts import ValueCounts, as_written, value_counts
 from daskrado.privacy.accountant import Event, compose, exact, gaussian_mu
 from daskrado.privacy.mechanisms import Target
 from daskrado.privacy.mechanisms.gaussian import DiscreteGaussian
@@ -222,9 +223,10 @@ class DiscoverJob(PrivateJob):
         return replace(result, lines=(*result.lines, *write_draft(Path(self.fills), result.value)))
 
     def _whole(self, run: Run) -> frozenset[str]:
-        """The columns of whole numbers, by their types."""
-        kinds = {name: run.lake.schema.field(name).type for name in self.numbers}
-        return frozenset(n for n, kind in kinds.items() if pa.types.is_integer(kind) or pa.types.is_temporal(kind))
+        """The columns of whole numbers, by their types; of a pandas frame none, where one null makes them floats."""
+        fields = [run.lake.schema.field(name) for name in self.numbers]
+        whole = (pa.types.is_integer(id_type(field)) or pa.types.is_temporal(field.type) for field in fields)
+        return frozenset(name for name, own in zip(self.numbers, whole, strict=True) if own)
 
     def _released(self, run: Run, role: str, grid: tuple[Domain, tuple[CellColumn, ...]]) -> Release:
         target = self.target(grid)
@@ -261,4 +263,5 @@ class DiscoverJob(PrivateJob):
         found: dict[str, dict[Any, float]] = {name: {} for name in self.unknown}
         for name, value, count in json.loads(bytes(np.asarray(kept["told"], dtype=np.uint8))):
             found[name][value] = count
-        return found
+        frames = {name: may_hold_anything(run.lake.schema.field(name)) for name in self.unknown}
+        return {name: as_written(told) if frames[name] else told for name, told in found.items()}

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from daskrado.errors import in_one_line
 from daskrado.jobs.chosen_blocks import block_facts
 from daskrado.jobs.manifest import manifest_of, plain_json
 from daskrado.jobs.outcome import Outcome, Result, check_claim
@@ -56,7 +57,8 @@ def publish(run: Run, outcome: Outcome, *, write: bool) -> Result:
     if write:
         spent = ", ".join(f"{stage} {value:g} s" for stage, value in result.seconds.items())
         lines.append("; ".join(filter(None, [spent, f"written to {job.output}: {', '.join(names)}"])))
-    return replace(result, notes=notes, lines=tuple(lines), folder=Path(job.output) if write else None)
+    folder = Path(job.output) if write else None
+    return replace(result, notes=notes, lines=tuple(map(in_one_line, lines)), folder=folder)
 
 
 def _write(run: Run, outcome: Outcome, result: Result) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from daskrado.errors import UsageError
+from daskrado.errors import UsageError, single_lines
 from daskrado.jobs.card import Card
 from daskrado.jobs.person_report import of_hundred
 from daskrado.jobs.publish import weight_lines
@@ -148,6 +148,7 @@ class Published:
             "manifest": self.content,
         }
 
+    @single_lines
     def lines(self) -> Iterator[str]:
         """One run for a terminal."""
         content = self.content

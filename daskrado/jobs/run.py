@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,7 +24,8 @@ from daskrado.lake.units import Units, check_units, units_of
 from daskrado.ledger.account import Account
 from daskrado.ledger.charging import Clock, mark_unprotected
 from daskrado.ledger.ledger import Grant, Mark
-from daskrado.ledger.words import Price, over_budget
+from daskrado.ledger.records import ALL_OF_IT, Debit
+from daskrado.ledger.words import Price, affordable, over_budget
 from daskrado.privacy.mechanisms import Mechanism
 from daskrado.privacy.protect import Protect
 from daskrado.privacy.release import Release
@@ -108,6 +109,7 @@ class Run:
                 known.append(self.job.dataset)
             if known:
                 raise UsageError(f"{key}: these rows are private, as data set {known[0]!r}; give public rows")
+            self.account.ledger.expose(files, Mark.FEATURES, run=self.account.run)
 
     def reserve(self) -> None:
         """Debit the ledger for every charge, before a row is read."""
@@ -123,19 +125,32 @@ class Run:
             self.account.unchanged(what, digest)
         first = next(iter(self.charges.values()))
         self.account.first_limit(self.job.ledger, self.job.dataset, first.debit.for_limit)
-        self._check_together()
+        together = self._together()
         if not self.account.resumed:
             pay(self.job.dataset, list(self.charges.values()))
+        if together is not None:
+            room = sum(charge.room for charge in self.charges.values())
+            self.grants = dict.fromkeys(
+                self.charges, self.account.reserve_debit(together, self.job.dataset, mark, room)
+            )
+            return
         for role, charge in self.charges.items():
             self.grants[role] = charge.reserve(self.account, self.job.dataset, mark)
 
-    def _check_together(self) -> None:
-        """Refuse several charges that do not fit together, in the words of a plan, before the first is debited."""
+    def _together(self) -> Debit | None:
+        """Refuse several charges that do not fit together, in the words of a plan, before the first is debited.
+
+        Where they fit as one only, that one; a run that was cut off goes on as it began.
+        """
         debits = [charge.debit for charge in self.charges.values()]
-        if len(debits) > 1 and not self.account.resumed:
-            refused = over_budget(self.account.ledger.priced(self.job.dataset, debits), debits)
-            if refused is not None:
-                raise BudgetError(refused)
+        if len(debits) == 1:
+            return None
+        if self.account.resumed:
+            return Debit.together(debits) if self.account.debited(ALL_OF_IT) else None
+        prices, payable = affordable(partial(self.account.ledger.priced, self.job.dataset), debits)
+        if (refused := over_budget(prices, payable)) is not None:
+            raise BudgetError(refused)
+        return payable[0] if len(payable) == 1 else None
 
     @cached_property
     def client(self) -> Any:
@@ -235,5 +250,5 @@ class Run:
 
     def prices(self) -> list[Price]:
         """What the run took from each budget that it touches, and how that stands."""
-        grants = list(self.grants.values())
+        grants = list(dict.fromkeys(self.grants.values()))
         return self.account.ledger.paid(grants) if grants else []

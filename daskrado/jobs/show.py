@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from daskrado.errors import BudgetError, UsageError
+from daskrado.errors import BudgetError, UsageError, single_lines
 from daskrado.jobs.base import Charge, Job
 from daskrado.jobs.chosen_blocks import block_line, unpayable, with_exact_blocks, without
 from daskrado.jobs.outcome import asked_for
 from daskrado.lake.units import check_units
 from daskrado.ledger.charging import planned_prices
 from daskrado.ledger.ledger import Ledger
-from daskrado.ledger.words import no_limit, over_budget, run_line
+from daskrado.ledger.words import exposed_lines, no_limit, over_budget, run_line
 from daskrado.privacy.protect import Protect
 from daskrado.table.domain import Domain
 from daskrado.table.nearest import no_column
 
 
+@single_lines
 def plan_lines(job: Job, ledger: Ledger | None) -> Iterator[str]:
     """Cost, noise and prospects of a job, from public facts; ``ledger`` is None where it does not exist yet.
 
@@ -48,6 +49,8 @@ def plan_lines(job: Job, ledger: Ledger | None) -> Iterator[str]:
     for charge in charges:
         yield from _charge_lines(charge, several=len(charges) > 1)
     yield from (f"assumes     {text}" for text in dict.fromkeys(t for c in charges for t in c.statement.assumptions))
+    public = [] if ledger is None else ledger.exposures(job.dataset, lake.reading.files)
+    yield from (f"marked      {line}" for line in exposed_lines(public))
     yield from budget_lines(job, charges, ledger)
 
 
@@ -90,6 +93,8 @@ def budget_lines(job: Job, charges: tuple[Charge, ...], ledger: Ledger | None) -
     """What the run would take, in the words of a run that did; what would refuse it, in the words of the refusal."""
     try:
         if job.blocks is not None:
+            if ledger is not None:
+                ledger.check_column(job.dataset, job.blocks.column)
             left_out = [] if ledger is None or not job.pays_by_block else unpayable(job, charges, ledger)
             job, charges = without(job, charges, left_out)
             yield from (f"left out    {block}: its budget does not cover this run" for block in left_out)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from daskrado.errors import BudgetError, UsageError
 from daskrado.jobs.outcome import Charge
 from daskrado.ledger import parts
-from daskrado.ledger.records import Balance
+from daskrado.ledger.records import Balance, Debit
 from daskrado.ledger.words import percent
 from daskrado.privacy.costs import Cost
 from daskrado.privacy.filter import Filter, filter_for
@@ -55,12 +55,18 @@ class Spending:
             )
         after = before or Balance(self.dataset, whose, "", self._rule, Cost(), 0)
         costs = [(charge.part, self._rule.cost(charge.event)) for charge in charges]
+        alone = charges[0].debit if len(charges) == 1 else Debit.together([charge.debit for charge in charges])
+        if before is None and alone is not None:  # it may take all of a budget that it stays within
+            costs = [(alone.part, self._rule.charge(alone.event))]
         for part, cost in costs:
-            if not self._rule.fits(parts.lost(after, part), cost):
+            spent = parts.lost(after, part)
+            if not self._rule.fits(spent, cost):
+                asked, left = self._rule.shares(parts.together(costs)), self._rule.shares(spent)
+                name = max(asked, key=lambda counter: asked[counter] + left[counter])
                 raise BudgetError(
-                    f"budget of {self.dataset!r}: this run needs {percent(self._rule.share(parts.together(costs)))} "
+                    f"budget of {self.dataset!r}: this run needs {percent(asked[name])} "
                     f"of the block's epsilon {float(self._rule.epsilon):g} at delta {float(self._rule.delta):g}, and "
-                    f"{percent(1 - self.share)} are left; nothing was charged for it"
+                    f"{percent(1 - left[name])} are left; nothing was charged for it"
                 )
             after = parts.charged(after, cost, part)
         self._balance, self.runs = after, self.runs + 1

@@ -18,10 +18,11 @@ from daskrado.engines.votes import NEXT_ENGINE, EngineFacts, VoteEngine, open_en
 from daskrado.errors import DataError, UsageError
 from daskrado.jobs.base import Opening, Run, opened
 from daskrado.lake.ensemble import Ensemble, rows_aside, train
-from daskrado.lake.scan import open_lake
+from daskrado.lake.scan import is_address, open_lake
 from daskrado.lake.shards import encode_queries
 from daskrado.lake.teachers import ERROR_UNIT, AsideRows, Course
 from daskrado.learners.black_box import BlackBox, PythonObject, rehearse
+from daskrado.table.arrow_arrays import as_table
 from daskrado.table.domain import Domain
 from daskrado.table.encoding import needed_columns, type_problem
 
@@ -55,10 +56,13 @@ class Session:
     def __repr__(self) -> str:
         return f"<Session with {self.job.count} teachers of {self.job.dataset!r}>"
 
-    def ask(self, queries: pa.Table | pd.DataFrame) -> pd.Series:
-        """The private label of each public row; None where the engine refused or has stopped."""
+    def ask(self, queries: Any) -> pd.Series:
+        """The private label of each public row of a frame or a lake; None where the engine refused or has stopped."""
         import pandas as pd  # a plan does without
 
+        self.run.check_public({"queries": queries})
+        if is_address(queries):
+            queries = read_queries(self.job.domain, queries)
         labels = self.answer(encode_queries(self.job.domain, fitting(self.job.domain, queries)))
         index = queries.index if isinstance(queries, pd.DataFrame) else None
         return pd.Series(self.label_values(labels), index=index, name="answer", dtype=object)
@@ -179,12 +183,14 @@ def read_queries(domain: Domain, source: Any) -> pa.Table:
     return fitting(domain, pa.concat_tables(tables, promote_options="permissive"))
 
 
-def fitting(domain: Domain, queries: pa.Table | pd.DataFrame) -> pa.Table:
+def fitting(domain: Domain, frame: Any) -> pa.Table:
     """Queries as an Arrow table whose columns fit the Domain; a DataError names the column that does not."""
-    names = needed_columns(domain, label=False)
-    if not isinstance(queries, pa.Table):
-        there = [name for name in names if name in queries.columns]
-        queries = pa.Table.from_pandas(queries[there], preserve_index=False)
+    names, queries = needed_columns(domain, label=False), as_table(frame)
+    if queries is None and not hasattr(frame, "columns"):
+        raise UsageError(f"queries are public rows: give a frame or an address, not {type(frame).__name__}")
+    if queries is None:
+        there = [name for name in names if name in frame.columns]
+        queries = pa.Table.from_pandas(frame[there], preserve_index=False)
     for name in names:
         if name not in queries.column_names:
             raise DataError(f"queries: column {name!r} is missing")

@@ -7,7 +7,8 @@ that the owner gives the data set. Frames have no identity, and are known by tha
 
 Each file is known by itself, too, by name, time and place on the disk: a part of a lake, or a lake and one file more,
 is no other data. Sizes and contents are not compared: whoever names and dates a guess like a private file, and is
-refused, has learned nothing of its rows.
+refused, has learned nothing of its rows. The price is that a copy with a new time, or a file that gets another time
+*and* another place, is not known again; ``daskrado lake check`` names equal bytes, to the owner alone.
 
 A closed block of plain files is known in the same way. That of a table, whose files may be compacted, is known by the
 table's identity and by what its files say of its rows: their number and, for every column, its nulls, smallest and
@@ -101,7 +102,8 @@ def file_marks(files: Iterable[LakeFile]) -> dict[str, str]:
     """By what each file is known again, under any address and in any choice of files; and its path.
 
     Its name and time, or its whole address where the time is known in thousandths of a second or worse; on a local
-    disk also its inode and time, which links and new names keep. A table is known by its identity as well.
+    disk also its inode and time, which links and new names keep, and its inode at its place, which a new time keeps.
+    A table is known by its identity as well. An inode alone says nothing: a new file may get that of a removed one.
     """
     found = {}
     for file in files:
@@ -111,6 +113,7 @@ def file_marks(files: Iterable[LakeFile]) -> dict[str, str]:
             with contextlib.suppress(OSError):  # it vanished since: reading it will say so
                 status = os.stat(file.path)
                 found[f"{'' if exact else status.st_dev} {status.st_ino}\0{when}"] = file.path
+                found[f"{os.path.realpath(file.path)} is {status.st_ino}"] = file.path
         if file.table is not None and file.table.identity:
             found[table_mark(file.table.identity)] = file.path
     return found

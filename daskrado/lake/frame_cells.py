@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from daskrado.lake.frame_columns import gaps
 from daskrado.table.arrow_arrays import as_text
 from daskrado.table.domain import BooleanColumn, DateColumn, Domain
 
@@ -26,8 +27,7 @@ Cell = Callable[[Any], Any]
 def declared_cells(domain: Domain, name: str, column: Any) -> pa.Array:
     """A column of objects as an array of the type that the Domain gives it."""
     read, kind = _reader(domain, name)
-    missing = column.isna().to_numpy()
-    return pa.array([None if gap else read(cell) for cell, gap in zip(column, missing, strict=True)], kind)
+    return pa.array([None if gap else read(cell) for cell, gap in zip(column, gaps(column), strict=True)], kind)
 
 
 def _reader(domain: Domain, name: str) -> tuple[Cell, pa.DataType]:
@@ -49,6 +49,8 @@ def _reader(domain: Domain, name: str) -> tuple[Cell, pa.DataType]:
 
 
 def _truth(cell: Any) -> bool | None:
+    if isinstance(cell, str):  # as Python writes them: what makes texts of objects does it to all cells
+        return cell == "True" if cell in ("True", "False") else None
     return bool(cell) if isinstance(cell, bool | np.bool_) else None
 
 
@@ -69,15 +71,18 @@ def _whole(cell: Any) -> int | None:
     """A whole number of 64 bits, or a text that writes one."""
     try:
         exact = Decimal(cell) if isinstance(cell, str) else cell
-        whole = int(exact) if isinstance(exact, _NUMBERS) else None
-        return whole if whole is not None and whole == exact and -(2**63) <= whole < 2**63 else None
-    except (ValueError, OverflowError, ArithmeticError):
+        if not isinstance(exact, _NUMBERS) or not -(2**63) <= exact < 2**63:  # before int: 1e999999999 has no end
+            return None
+        return int(exact) if int(exact) == exact else None
+    except (ValueError, TypeError, ArithmeticError):
         return None
 
 
 def _moment(cell: Any) -> datetime.datetime | None:
-    """A date at its beginning, a moment in UTC; what Python's calendar does not have is none."""
+    """A date at its beginning, a moment in UTC, or the text of one; what Python's calendar does not have is none."""
     try:
+        if isinstance(cell, str):
+            cell = datetime.datetime.fromisoformat(cell)
         if isinstance(cell, np.datetime64):
             cell = cell.astype("datetime64[us]").item()
         if hasattr(cell, "to_pydatetime"):

@@ -9,10 +9,13 @@ not depend on values: those are refused by their schema.
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from daskrado.table.arrow_arrays import as_text
 
@@ -23,8 +26,18 @@ def found_array(column: Any) -> pa.Array | None:
     """A pandas column as Arrow takes it, or None where its values have no one type."""
     try:
         return pa.Array.from_pandas(column)
-    except (pa.ArrowException, OverflowError, KeyError, TypeError, UnicodeEncodeError):
+    except (pa.ArrowException, ArithmeticError, KeyError, TypeError, ValueError):
         return None
+
+
+def gaps(column: Any) -> NDArray[np.bool_]:
+    """Where a pandas column holds nothing, as pandas says; a NaN that signals is one more."""
+    import pandas as pd
+
+    try:
+        return np.asarray(column.isna())
+    except ArithmeticError:  # pandas compares a decimal with itself
+        return np.array([cell.is_nan() if isinstance(cell, Decimal) else pd.isna(cell) is True for cell in column])
 
 
 def free_column(column: Any) -> pa.Array:
@@ -32,12 +45,12 @@ def free_column(column: Any) -> pa.Array:
     found = found_array(column)
     if found is not None and (column.dtype != object or pa.types.is_string(found.type)):
         return found
-    return pa.Array.from_pandas(texts(column))
+    return pa.array(texts(column), pa.string())
 
 
-def texts(column: Any) -> Any:
+def texts(column: Any) -> list[str | None]:
     """The values of a pandas column as they read."""
-    return column.astype(object).map(as_text, na_action="ignore")
+    return [None if gap else as_text(cell) for cell, gap in zip(column, gaps(column), strict=True)]
 
 
 def pandas_field(name: str, array: pa.Array, *, number: bool = False) -> pa.Field:

@@ -123,11 +123,12 @@ def _chosen(part: PartOfLake | None, table: pa.Table) -> pa.Table:
 def to_arrow(frame: pd.DataFrame, need: Sequence[str], domain: Domain | None = None) -> pa.Table:
     """A pandas frame as an Arrow table; as everywhere in pandas, NaN stands for a missing value.
 
-    pandas finds types in values, and one odd value must not change, or refuse, all others: a needed column of objects
-    is read cell by cell as the ``domain`` declares it; without one it is refused where they have no one type. Arrow's
-    own words are never passed on: they may quote a cell.
+    pandas finds types in values, and one odd value must not change, or refuse, all others: a needed column of
+    objects, and the label, is read cell by cell as the ``domain`` declares it; without one it is refused where they
+    have no one type. Arrow's own words are never passed on: they may quote a cell.
     """
     declared = {} if domain is None else domain.columns
+    need = need if domain is None else [*need, domain.label.column]
     arrays, fields = [], []
     for name in (name for name in map(str, frame.columns) if name in frame.columns):
         column = frame[name]
@@ -137,12 +138,17 @@ def to_arrow(frame: pd.DataFrame, need: Sequence[str], domain: Domain | None = N
 
 
 def _needed(domain: Domain | None, name: str, column: Any) -> pa.Array:
-    """A column that is read: objects cell by cell, as declared; other dtypes as they are."""
+    """A column that is read: objects cell by cell, as declared; other dtypes as they are.
+
+    So are texts where something else is declared: Dask makes texts of objects, all of them.
+    """
     import pandas as pd
 
     if isinstance(column.dtype, pd.CategoricalDtype) and column.cat.categories.dtype == object:
         column = column.astype(object)
     found = None if domain is not None and column.dtype == object else found_array(column)
+    if domain is not None and found is not None and isinstance(column.dtype, pd.StringDtype):
+        found = found if type_problem(domain, name, found.type) is None else None
     if found is None and domain is None:
         raise DataError(f"DataFrame: column {name!r} holds values of several types")
     if domain is None or found is not None:

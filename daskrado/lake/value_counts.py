@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -15,15 +17,17 @@ from numpy.typing import NDArray
 from daskrado.errors import DataError
 from daskrado.lake.dealing import is_delayed
 from daskrado.lake.failures import refuse
+from daskrado.lake.frame_columns import may_hold_anything
 from daskrado.lake.mapping import run_here, run_tasks
 from daskrado.lake.scan import Lake
 from daskrado.lake.units import Units
-from daskrado.table.arrow_arrays import plain
+from daskrado.table.arrow_arrays import as_text, as_texts, plain
 from daskrado.table.type_hints import is_text
 
 if TYPE_CHECKING:
     from distributed import Client
 
+_TRUTHS = {"true": True, "false": False}
 LONGEST = 80  # characters of a category: longer texts, and those that cannot be printed, are no values
 
 
@@ -61,6 +65,23 @@ def value_counts(
     return reduce(_merged, found, ValueCounts())
 
 
+def as_written(told: Mapping[Any, float]) -> dict[Any, float]:
+    """Values that were told as texts, of a column of a pandas frame: numbers or truths where all of them are."""
+    words = [word for word in told if word is not None]
+    for read in (int, _fraction, _TRUTHS.__getitem__):
+        with suppress(ValueError, KeyError):
+            values = dict(zip(words, map(read, words), strict=True))
+            if all(as_text(value) == word for word, value in values.items()):
+                return {values.get(word): count for word, count in told.items()}
+    return dict(told)
+
+
+def _fraction(word: str) -> float:
+    if math.isfinite(value := float(word)):
+        return value
+    raise ValueError(word)
+
+
 def _merged(total: ValueCounts, more: ValueCounts) -> ValueCounts:
     total.update(more)
     return total
@@ -77,6 +98,8 @@ def _counted(partition: Any, columns: list[str], kept: NDArray[np.bool_] | None 
             at += rows
             for name in columns:
                 data = plain(table.column(name))
+                if may_hold_anything(table.schema.field(name)):
+                    data = as_texts(data)
                 _count(found, name, data if mask is None else data.filter(mask))
     except DataError as error:
         return str(error)

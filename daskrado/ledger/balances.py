@@ -75,11 +75,11 @@ class Budget:
 
     def plus(self, cost: Cost, part: str = parts.ALL) -> Budget:
         """With one more entry."""
-        return replace(self, balance=parts.charged(self.balance, cost, part))
+        return Budget(self.name, self.limit, parts.charged(self.balance, cost, part))
 
     def minus(self, cost: Cost, part: str = parts.ALL) -> Budget:
         """With one entry less."""
-        return replace(self, balance=parts.charged(self.balance, cost, part, back=True))
+        return Budget(self.name, self.limit, parts.charged(self.balance, cost, part, back=True))
 
     def fits(self, cost: Cost, part: str) -> bool:
         """Whether the units of a part, or all, can pay."""
@@ -87,10 +87,10 @@ class Budget:
 
     def holding(self, told: Mapping[str, Any]) -> Budget:
         """With the total that a record keeps."""
-        total, entries = cost_from_json(told["total"]), told["entries"]
-        own = tuple((part, cost_from_json(cost)) for part, cost in sorted(told.get("parts", {}).items()))
-        balance = replace(self.balance, total=total, entries=entries, parts=own)
-        return replace(self, limit=told["limit"], balance=balance)
+        total, entries, own = cost_from_json(told["total"]), told["entries"], self.balance
+        parts = tuple((part, cost_from_json(cost)) for part, cost in sorted(told.get("parts", {}).items()))
+        balance = Balance(own.dataset, own.whose, own.block, own.rule, total, entries, parts)
+        return Budget(self.name, told["limit"], balance)
 
     def to_json(self) -> dict[str, Any]:
         """As a record keeps it."""
@@ -121,10 +121,12 @@ def price_of(budgets: Iterable[Budget], debits: Sequence[Debit], *, charged: boo
 
 def with_begun(budgets: Iterable[Budget], blocks: Iterable[str]) -> list[Budget]:
     """Budgets, and those that a limit for each block begins for blocks that had none yet."""
-    found = {budget.name: budget for budget in budgets}
+    found, named = {budget.name: budget for budget in budgets}, list(blocks)
     for each in [budget for budget in found.values() if budget.balance.block == EACH]:
-        for own in map(each.for_block, blocks):
-            found.setdefault(own.name, own)
+        for block in named:
+            if budget_name(each.balance.dataset, each.balance.whose, block) not in found:
+                own = each.for_block(block)
+                found[own.name] = own
     return list(found.values())
 
 
@@ -187,6 +189,7 @@ def empty(limit: int, dataset: str, whose: Whose, block: str, rule: Filter) -> B
     return Budget(budget_name(dataset, whose, block), limit, Balance(dataset, whose, block, rule, Cost(), 0))
 
 
+@lru_cache(maxsize=1 << 14)
 def budget_name(dataset: str, whose: Whose, block: str) -> str:
     """The key of a budget: a later limit of the same name replaces the earlier one.
 
@@ -337,8 +340,13 @@ def cost_to_json(cost: Cost) -> dict[str, Any]:
 
 def cost_from_json(value: Mapping[str, Any]) -> Cost:
     """The cost that ``cost_to_json`` wrote."""
-    epsilon = None if value["epsilon"] is None else exact(value["epsilon"])
-    return Cost(epsilon, exact(value["mu2"]), exact(value["delta"]), int(value["draws"]))
+    return _read_cost(value["epsilon"], value["mu2"], value["delta"], value["draws"])
+
+
+@lru_cache(maxsize=1 << 14)
+def _read_cost(epsilon: str | None, mu2: str, delta: str, draws: int) -> Cost:
+    """Blocks and relations that were charged alike are read once."""
+    return Cost(None if epsilon is None else exact(epsilon), exact(mu2), exact(delta), int(draws))
 
 
 def damaged(rows: Rows, what: str) -> LedgerError:

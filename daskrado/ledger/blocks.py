@@ -42,11 +42,8 @@ def close(rows: Rows, dataset: str, reading: Reading, charged: Sequence[Budget],
     A block whose debits are all void may hold something else now: nothing was released of it. All blocks of a data
     set are values of one column: a row has one value of each, so those of a second one would give it a second budget.
     """
-    if reading.blocks and (own := _column(rows, dataset)) not in (None, reading.column):
-        raise BudgetError(
-            f"data set {dataset!r} has budgets for the values of {own!r}; those of {reading.column!r} would give "
-            f"each row a second one; nothing was debited; use blocks: {{column: {own}}}"
-        )
+    if reading.blocks:
+        _check_column(rows, dataset, reading.column)
     for block, fingerprint in reading.blocks.items():
         hidden = None if fingerprint is None else keyed(rows, fingerprint)
         if hidden is not None:
@@ -84,10 +81,14 @@ def known_elsewhere(rows: Rows, dataset: str, hidden: str, what: str) -> None:
             )
 
 
-def _column(rows: Rows, dataset: str) -> str | None:
-    """The column whose values are this data set's blocks: that of the first that was closed."""
+def _check_column(rows: Rows, dataset: str, column: str | None) -> None:
+    """Refuse another column than that whose values are this data set's blocks: that of the first that was closed."""
     first = next(chain.records(rows, "r.dataset = ? AND r.kind = ?", (dataset, str(Kind.CLOSE))), None)
-    return None if first is None else str(first.facts["column"])
+    if first is not None and (own := first.facts["column"]) != column:
+        raise BudgetError(
+            f"data set {dataset!r} has budgets for the values of {own!r}; those of {column!r} would give each row a "
+            f"second one; nothing was debited; use blocks: {{column: {own}}}"
+        )
 
 
 def _closed(rows: Rows, dataset: str, block: str) -> Record | None:
@@ -105,6 +106,11 @@ class BlockViews:
     """What a ledger tells of blocks."""
 
     store: Store
+
+    def check_column(self, dataset: str, column: str) -> None:
+        """Refuse blocks that are the values of another column than those that were charged."""
+        with self.store.reading() as rows:
+            _check_column(rows, dataset, column)
 
     def unpayable(self, dataset: str, debits: Sequence[Debit], blocks: Iterable[str]) -> list[str]:
         """The blocks with a budget of their own that does not cover all debits together."""

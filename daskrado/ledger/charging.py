@@ -6,6 +6,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from daskrado.errors import LedgerError
@@ -15,7 +16,7 @@ from daskrado.ledger.config import LedgerConfig, default_ledger
 from daskrado.ledger.entries import following_limits
 from daskrado.ledger.ledger import Ledger
 from daskrado.ledger.records import Debit, Mark
-from daskrado.ledger.words import Price, amount
+from daskrado.ledger.words import Price, affordable, amount
 from daskrado.privacy.filter import filter_for
 from daskrado.privacy.groups import Whose
 from daskrado.privacy.relations import Relation
@@ -52,7 +53,7 @@ def planned_prices(
 ) -> tuple[list[Price], str]:
     """What a run would take from each budget, and what would be said of a limit that it sets first."""
     if ledger is not None and ledger.has_limits(dataset):
-        return ledger.priced(dataset, debits), ""
+        return affordable(partial(ledger.priced, dataset), debits)[0], ""
     first = config.first_limit
     if first is None:
         return [], "none set yet: the owner sets one with `daskrado ledger limit`"
@@ -60,24 +61,27 @@ def planned_prices(
     people = debits[0].whose.column is not None and debits[0].whose.within is None
     block = EACH if debits[0].blocks and not people else ""
     budgets = [empty(0, dataset, kind, block, rule) for kind, rule in limits]
-    return price_of(budgets, debits), f"none set yet; this run would set {amount(first.epsilon, first.delta)}"
+    said = f"none set yet; this run would set {amount(first.epsilon, first.delta)}"
+    return affordable(partial(price_of, budgets), debits)[0], said
 
 
 def mark_unprotected(
     path: str | Path | None,
     config: LedgerConfig,
-    dataset: str,
+    dataset: str | None,
     run: str,
     mark: Mark,
     lake: tuple[str | None, Mapping[str, str]],
 ) -> tuple[str, ...]:
     """Mark once what a run without privacy does; a note where the ledger is out of reach, which stops no such run.
 
-    ``lake`` is what a lake is known by: whatever the run calls it, the data sets that it was charged as are marked.
+    ``lake`` is what a lake is known by: whatever the run calls it, the data sets that it was charged as are marked,
+    and so are those that it is charged as later.
     """
     try:
         with opened_ledger(path, config) as ledger:
-            for name in dict.fromkeys([dataset, *ledger.owners(*lake)]):
+            ledger.expose(lake[1], mark, run=run)
+            for name in dict.fromkeys([*([] if dataset is None else [dataset]), *ledger.owners(*lake)]):
                 if (mark, run) not in {(marked.mark, marked.run) for marked in ledger.marks(name)}:
                     ledger.mark(name, mark, run=run)
     except (LedgerError, OSError) as error:

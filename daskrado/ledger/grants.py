@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from daskrado.errors import DataError, LedgerError
@@ -14,6 +15,8 @@ from daskrado.ledger.config import LedgerConfig
 from daskrado.ledger.entries import whose
 from daskrado.ledger.journal import Journal, entries_of
 from daskrado.ledger.ledger import Grant, Ledger, LedgerEntry, State
+from daskrado.ledger.records import Debit
+from daskrado.ledger.words import exposed_lines
 from daskrado.privacy.accountant import Event
 from daskrado.privacy.groups import Whose
 from daskrado.privacy.relations import Relation
@@ -86,6 +89,7 @@ class Grants:
         if entry is not None:
             grant = grant_of(entry, self.ledger)
         else:
+            public = [] if self.reading is None else self.ledger.exposures(dataset, self.reading.files)
             grant = self.ledger.reserve(
                 dataset,
                 protected,
@@ -99,12 +103,32 @@ class Grants:
                 reading=self.reading,
                 delta=delta,
             )
+            self.notes += tuple(exposed_lines(public))
             if RESUMED in self.notes:
                 self.notes = (*(note for note in self.notes if note != RESUMED), PAID_ANEW.format(role=role))
         self._grants[role] = grant
         if self.journal is not None:
             self.journal.granted(role, grant)
         return grant
+
+    def reserve_debit(self, debit: Debit, dataset: str, fingerprint: str | None, room: int) -> Grant:
+        """Debit for all that a run draws."""
+        return self.reserve(
+            debit.role,
+            dataset,
+            debit.whose,
+            debit.event,
+            theorem=debit.theorem,
+            fingerprint=fingerprint,
+            part=debit.part,
+            room=room,
+            delta=debit.delta,
+        )
+
+    def debited(self, role: str) -> bool:
+        """Whether this run has a debit of a role that is not void."""
+        made = entries_of(self.ledger, self.run).values()
+        return any(entry.role == role and entry.state is not State.VOID for entry in made)
 
     def _earlier(
         self, role: str, wanted: tuple[str, Relation, Event], fingerprint: str | None, unspent: bool
@@ -147,7 +171,8 @@ class Grants:
     def same_lake(self, address: Any, lake: Lake) -> None:
         """Refuse to go on with a lake of which a file was added, removed or overwritten. Debits are for this lake."""
         self.reading = lake.reading
-        self.unchanged("lake", lake.digest, f"{address}: the lake")
+        known = isinstance(address, str | Path | list | tuple | Mapping)  # words for a frame would be its rows
+        self.unchanged("lake", lake.digest, f"{address}: the lake" if known else "the frame")
 
     def _input_changed(self, what: str) -> DataError:
         """Why a run cannot go on. Where a pipeline has drawn nothing yet, its grants are voided."""

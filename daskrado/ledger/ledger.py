@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -249,6 +249,12 @@ class Ledger(LedgerViews):
         """Record that something exact of a data set became public, or was made without protection."""
         with self.store.transaction() as rows:
             chain.append(rows, Kind.MARK, {"mark": str(mark)}, who=self.who, dataset=dataset_name(dataset), run=run)
+
+    def expose(self, files: Mapping[str, str], mark: Mark, *, run: str) -> None:
+        """Record that files were read without protection: a data set that they are charged as later is marked."""
+        if files:
+            with self.store.transaction() as rows:
+                known_files.expose(rows, files, mark, self.who, run)
 
     # Inside a transaction
 

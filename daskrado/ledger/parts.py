@@ -13,7 +13,6 @@ as that of a fit on all folds but one: each of them pays the whole of it, and th
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from daskrado.ledger.records import Balance
 from daskrado.privacy.filter import Cost
@@ -43,7 +42,11 @@ def charged(balance: Balance, cost: Cost, part: str, *, back: bool = False, entr
     entries = balance.entries + (-entries if back else entries)
     common, rest = known[ALL], [value for key, value in known.items() if key != ALL]
     parts = tuple(sorted(known.items())) if rest else ()
-    return replace(balance, total=common + _worst(rest), entries=entries, parts=parts)
+    own, total = (
+        (balance.dataset, balance.whose, balance.block, balance.rule),
+        common + _worst(rest) if rest else common,
+    )
+    return Balance(*own, total, entries, parts)
 
 
 def lost(balance: Balance, part: str) -> Cost:

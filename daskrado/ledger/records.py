@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fractions import Fraction
@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from daskrado.lake.block_facts import EACH
-from daskrado.privacy.accountant import Event, decimal_text, event_to_json
+from daskrado.privacy.accountant import Event, SeveralEvents, decimal_text, event_to_json
 from daskrado.privacy.filter import Cost, Filter
 from daskrado.privacy.groups import Whose, enough
 from daskrado.privacy.relations import Relation
+
+ALL_OF_IT = "all of it"  # the role of a debit for all that a run draws
 
 
 class State(StrEnum):
@@ -114,6 +116,15 @@ class Debit:
         """
         paid = {balance.block for balance in charged if enough(balance.relation, self.whose.relation)}
         return [] if "" in paid else [block for block in self.blocks or ("",) if block not in paid]
+
+    @classmethod
+    def together(cls, debits: Sequence[Debit]) -> Debit | None:
+        """Debits of one run for the same people and blocks as one, which is granted and voided whole; or None."""
+        if len(debits) < 2 or len({(debit.whose, debit.blocks, debit.part) for debit in debits}) > 1:
+            return None
+        theorems = "; ".join(dict.fromkeys(debit.theorem for debit in debits))
+        event, delta = SeveralEvents.of(debit.event for debit in debits), max(debit.delta or 0 for debit in debits)
+        return replace(debits[0], event=event, theorem=theorems, role=ALL_OF_IT, delta=delta)
 
     def to_json(self) -> dict[str, Any]:
         """As a record keeps it."""

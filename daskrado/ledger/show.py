@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from fractions import Fraction
 from itertools import groupby
 
+from daskrado.errors import in_one_line, single_lines
 from daskrado.lake.block_facts import EACH
 from daskrado.ledger.journal import unfinished
 from daskrado.ledger.ledger import Ledger
-from daskrado.ledger.records import Balance, LedgerEntry, LedgerRow, Mark, Marked
-from daskrado.ledger.words import amount, budget_name, percent, room
+from daskrado.ledger.records import Balance, LedgerEntry, LedgerRow
+from daskrado.ledger.words import amount, budget_name, mark_lines, percent, room
 from daskrado.privacy.groups import Whose, steps
 from daskrado.privacy.relations import Relation
 
@@ -21,6 +22,7 @@ _ROUNDING = Fraction(1, 1000)  # what ten shares of one decimal can be off by, t
 _BAR = 20  # characters of a full bar
 
 
+@single_lines
 def ledger_lines(ledger: Ledger, dataset: str | None = None, *, totals: bool = False) -> Iterator[str]:
     """What is spent and left of each budget, who spent it, and what one person can have lost in all."""
     rows = [row for row in ledger.summary() if dataset in (None, row.balance.dataset)]
@@ -62,15 +64,7 @@ def _dataset_lines(ledger: Ledger, dataset: str, rows: list[LedgerRow], *, total
         yield "  (these add up to more than is spent: each is the largest of its run, over all counters and limits)"
 
 
-def mark_lines(marks: list[Marked]) -> Iterator[str]:
-    """Each kind of mark once: when and by whom it was set first, and how often."""
-    for mark, found in groupby(sorted(marks, key=lambda marked: marked.mark), key=lambda marked: marked.mark):
-        first, *others = found
-        what = str(mark) if mark is Mark.NOT_PRIVATE else f"{mark} published"
-        more = f", {len(others)} more since" if others else ""
-        yield f"{what} on {first.at[:10]} by {first.who}, run {first.run[:12]}{more}"
-
-
+@single_lines
 def block_lines(ledger: Ledger, dataset: str) -> Iterator[str]:
     """A line for each block: what is spent of the budget that has least left, by how many runs."""
     blocks = ledger.block_balances(dataset)
@@ -96,13 +90,17 @@ def _spent(balance: Balance) -> Fraction:
 
 def balance_line(balance: Balance) -> str:
     """A budget: what is spent, what is left and what fits there, and of which counters."""
-    shares = balance.rule.shares(balance.total)
-    spent, words = max(shares.values()), {"loss": "loss", "delta": "deltas", "draws": "Gaussian releases"}
+    shares, (binding, fits) = balance.rule.shares(balance.total), room(balance)
+    words = {"loss": "loss", "delta": "deltas", "draws": "Gaussian releases"}
+    spent = max(shares.values())
     counters = ", ".join(f"{words[name]} {percent(share)}" for name, share in shares.items())
     block = ", each block" if balance.block == EACH else f", block {balance.block}" if balance.block else ""
     detail = f" ({counters})" if len(shares) > 1 else ""
-    left = f"{percent(max(1 - spent, Fraction(0)))} left, {room(balance)}"
-    return f"{budget_name(balance)} under {balance.whose}{block}: {percent(spent)} spent, {left}{detail}"
+    left = f"{percent(max(1 - spent, Fraction(0)))} left"
+    if shares[binding] < spent:  # another counter is fuller than the one that such runs need
+        left += f"; {percent(1 - shares[binding])} of {words[binding]} left"
+    said = f"{percent(spent)} spent, {left}, {fits}{detail}"
+    return in_one_line(f"{budget_name(balance)} under {balance.whose}{block}: {said}")
 
 
 def history_line(entry: LedgerEntry, share: Fraction | None) -> str:

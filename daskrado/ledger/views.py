@@ -28,7 +28,7 @@ from daskrado.ledger.records import (
     State,
 )
 from daskrado.ledger.store import VERSION, Rows, Store
-from daskrado.ledger.words import Price, dearest
+from daskrado.ledger.words import Price
 from daskrado.privacy.accountant import Composition, Event, SeveralEvents, compose, event_to_json
 from daskrado.privacy.events import each
 from daskrado.privacy.filter import GaussianFilter
@@ -101,6 +101,13 @@ class LedgerViews(BlockViews):
             )
             return list(dict.fromkeys([*(str(row["dataset"]) for row in whole), *known_files.owners(rows, files)]))
 
+    def exposures(self, dataset: str, files: Mapping[str, str]) -> list[Marked]:
+        """What became public of files before they were charged as this data set, and is not marked yet."""
+        if not files:
+            return []
+        with self.store.reading() as rows:
+            return known_files.exposures(rows, dataset_name(dataset), files)
+
     def marks(self, dataset: str | None = None) -> list[Marked]:
         """What became public, oldest first, of one data set or of all."""
         with self.store.reading() as rows:
@@ -139,7 +146,7 @@ class LedgerViews(BlockViews):
         found: list[tuple[LedgerEntry, Fraction | None]] = []
         for entry in latest:
             prices = balances.price_of(known, [entry.debit], charged=True) if entry.state is not State.VOID else []
-            found.append((entry, dearest(prices).share if prices else None))
+            found.append((entry, max((price.largest for price in prices), default=None)))
         return found
 
     def entries_of_run(self, run: str) -> dict[int, LedgerEntry]:

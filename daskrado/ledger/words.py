@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import groupby
 from typing import Any
 
 from daskrado.lake.block_facts import EACH
-from daskrado.ledger.records import Balance, Debit
+from daskrado.ledger.records import Balance, Debit, Mark, Marked
 from daskrado.privacy.curves import gaussian_mu
 from daskrado.privacy.events import GaussianEvent, PureEvent
 from daskrado.privacy.filter import Cost
@@ -61,18 +62,32 @@ class Price:
 
     @property
     def share(self) -> Fraction:
-        """What the run takes."""
-        return self.balance.rule.share(self.cost)
+        """What the run takes of the counter that binds: of which fewest runs like it are left."""
+        return self.balance.rule.shares(self.cost)[self._binding]
 
     @property
     def left(self) -> Fraction:
-        """What is left afterwards; below 0 where the run is refused."""
-        return 1 - self.balance.rule.share(self.balance.total)
+        """What is left of that counter afterwards."""
+        return 1 - self.balance.rule.shares(self.balance.total)[self._binding]
 
     @property
     def more(self) -> int:
         """How many more runs like it fit."""
         return self.balance.rule.more_like(self.balance.total, self.cost)
+
+    @property
+    def largest(self) -> Fraction:
+        """What the run takes of the counter of which it takes most."""
+        return self.balance.rule.share(self.cost)
+
+    @property
+    def over(self) -> bool:
+        """Whether the budget does not cover the run, which is in it already."""
+        return self.balance.rule.share(self.balance.total) > 1
+
+    @property
+    def _binding(self) -> str:
+        return self.balance.rule.binding(self.balance.total, self.cost)
 
     def to_json(self) -> dict[str, Any]:
         """For a manifest: numbers that people compare, and no more."""
@@ -98,19 +113,26 @@ def dearest(prices: Sequence[Price]) -> Price:
 def run_line(what: str, prices: Sequence[Price]) -> str:
     """``this run: epsilon 1 at delta 1e-6 = 1.4 % of the budget of clinic (10, 1e-5); 98.6 % left, ...``.
 
-    The share is the largest; what is left is that of the budget in which fewest runs like it fit, named if another.
+    Share, rest and number are those of one budget and one counter: of the budget with the largest share. If fewer
+    runs fit another one, its own three follow.
     """
     price, least = dearest(prices), min(prices, key=lambda price: (price.more, price.left))
     blocks = {price.balance.block for price in prices} - {""}
     each = "each block of " if EACH in blocks else f"each of {len(blocks)} blocks of "
     of = each if price.balance.block else ""
-    fullest = f" in block {least.balance.block}" if least.balance.block not in ("", EACH) else ""
-    other = f" under {spoken(least.balance)}" if spoken(least.balance) != spoken(price.balance) else ""
-    return (
-        f"this run: {what} = {percent(price.share)} of the budget of {of}{budget_name(price.balance)}"
-        f"{_under(price, prices)}; {percent(max(least.left, Fraction(0)))} left{fullest}{other}, "
-        f"{more_runs(least.more, 'like this')}"
-    )
+    line = f"this run: {what} = {percent(price.share)} of the budget of {of}{budget_name(price.balance)}"
+    line += f"{_under(price, prices)}; {_left(price)}, {more_runs(price.more, 'like this')}"
+    if least.more < price.more:
+        other = f" under {spoken(least.balance)}" if spoken(least.balance) != spoken(price.balance) else ""
+        line += (
+            f"; {percent(least.share)} of {budget_name(least.balance)}{other}: {_left(least)}, {least.more:,} more"
+        )
+    return line
+
+
+def _left(price: Price) -> str:
+    block = price.balance.block
+    return f"{percent(max(price.left, Fraction(0)))} left" + (f" in block {block}" if block not in ("", EACH) else "")
 
 
 def more_runs(number: int, which: str) -> str:
@@ -118,20 +140,21 @@ def more_runs(number: int, which: str) -> str:
     return f"{number:,} more run{'' if number == 1 else 's'} {which}" if number else f"no more run {which}"
 
 
-def room(balance: Balance) -> str:
-    """What still fits, where no run is at hand to be compared with: of epsilon 1 if the limit is larger.
+def room(balance: Balance) -> tuple[str, str]:
+    """What still fits, and by which counter, where no run is at hand: of epsilon 1 if the limit is larger.
 
     >>> from daskrado.privacy.filter import filter_for
     >>> whole = Balance("clinic", Whose(Relation.ADD_REMOVE), "", filter_for(10, 1e-5), Cost(), 0)
     >>> room(whole), room(replace(whole, rule=filter_for("0.5", 0)))
-    ('70 more runs of epsilon 1 at delta 1e-6', '10 more runs of epsilon 0.05')
+    (('loss', '70 more runs of epsilon 1 at delta 1e-6'), ('loss', '10 more runs of epsilon 0.05'))
     """
     rule, limit = balance.rule, balance.limit
     epsilon = Fraction(1) if limit.epsilon >= 1 else limit.epsilon / 10
     delta = limit.delta / 10 if rule.whole.draws else Fraction(0)
     event = GaussianEvent(gaussian_mu(epsilon, delta)) if delta else PureEvent(epsilon)
     cost = rule.cost(event) if balance.total.mu2 else rule.charge(event)
-    return more_runs(rule.more_like(balance.total, cost), f"of {amount(epsilon, delta)}")
+    fits = more_runs(rule.more_like(balance.total, cost), f"of {amount(epsilon, delta)}")
+    return rule.binding(balance.total, cost), fits
 
 
 def _under(price: Price, prices: Sequence[Price]) -> str:
@@ -143,6 +166,20 @@ def _under(price: Price, prices: Sequence[Price]) -> str:
 def spoken(balance: Balance) -> str:
     """The relation of a limit, and whom it is for where that is not one row."""
     return f"{balance.relation} for {balance.whose.unit}" if balance.whose.column else str(balance.relation)
+
+
+def mark_lines(marks: Sequence[Marked]) -> Iterator[str]:
+    """Each kind of mark once: when and by whom it was set first, and how often."""
+    for mark, found in groupby(sorted(marks, key=lambda marked: marked.mark), key=lambda marked: marked.mark):
+        first, *others = sorted(found, key=lambda marked: marked.at)
+        what = str(mark) if mark is Mark.NOT_PRIVATE else f"{mark} published"
+        more = f", {len(others)} more since" if others else ""
+        yield f"{what} on {first.at[:10]} by {first.who}, run {first.run[:12]}{more}"
+
+
+def exposed_lines(marks: Sequence[Marked]) -> Iterator[str]:
+    """What a run says of files that were read without protection before they were charged."""
+    yield from (f"{line}, before these files were charged; no limit counts that" for line in mark_lines(marks))
 
 
 def no_limit(dataset: str, whose: Whose, blocks: Sequence[str] = ("",)) -> str:
@@ -164,9 +201,24 @@ def _counted_blocks(blocks: Sequence[str]) -> str:
     return f"block{'s' if len(blocks) > 1 else ''} {shown}" + (f" and {more} more" if more > 0 else "")
 
 
+def affordable(
+    priced: Callable[[Sequence[Debit]], list[Price]], debits: Sequence[Debit]
+) -> tuple[list[Price], Sequence[Debit]]:
+    """What the debits of a run take, and they themselves; all of them as one, where that fits and they do not.
+
+    One debit may take a whole budget that it stays within (:meth:`daskrado.privacy.filter.Filter.charge`).
+    """
+    prices, whole = priced(debits), Debit.together(debits)
+    if whole is not None and any(price.over for price in prices):
+        alone = priced([whole])
+        if not any(price.over for price in alone):
+            return alone, [whole]
+    return prices, debits
+
+
 def over_budget(prices: Sequence[Price], debits: Sequence[Debit]) -> str | None:
     """Why a run, which is in the balances of its prices already, does not fit; None if it does."""
-    price = next((price for price in prices if price.left < 0), None)
+    price = next((price for price in prices if price.over), None)
     if price is None:
         return None
     before = replace(price.balance, total=price.balance.total - price.cost)

@@ -100,7 +100,7 @@ class Filter(ABC):
 
     def fits(self, total: Cost, more: Cost) -> bool:
         """Whether ``more`` may be charged after ``total``."""
-        return self.share(total + more) <= 1
+        return all(share <= 1 for share in self.shares(total + more).values())
 
     def share(self, cost: Cost) -> Fraction:
         """The largest of the shares: what people see."""
@@ -108,8 +108,13 @@ class Filter(ABC):
 
     def more_like(self, total: Cost, one: Cost) -> int:
         """How many more events like ``one`` fit after ``total``."""
+        name = self.binding(total, one)
+        return max(0, math.floor((1 - self.shares(total)[name]) / self.shares(one)[name]))
+
+    def binding(self, total: Cost, one: Cost) -> str:
+        """The counter of which fewest events like ``one`` are left after ``total``."""
         used, each = self.shares(total), self.shares(one)
-        return max(0, min(math.floor((1 - used[name]) / part) for name, part in each.items() if part > 0))
+        return min((name for name, part in each.items() if part > 0), key=lambda name: (1 - used[name]) / each[name])
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from daskrado.errors import UsageError
+from daskrado.errors import UsageError, in_one_line
 from daskrado.privacy.composition import group_event
 from daskrado.privacy.events import Event
 from daskrado.privacy.relations import Relation
@@ -42,8 +42,7 @@ class Whose:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "relation", Relation(self.relation))
-        # A unit is named in lines of text: what would break or hide one is a space.
-        object.__setattr__(self, "unit", "".join(c if c.isprintable() else " " for c in self.unit))
+        object.__setattr__(self, "unit", in_one_line(self.unit))
         for name, value in (("rows", self.rows), ("bound", self.bound), ("owns", self.owns)):
             if value is not None and not (isinstance(value, int) and value >= 1):
                 raise UsageError(f"{name} must be a whole number of rows, at least 1, got {value!r}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from daskrado.privacy.events import each
 from daskrado.privacy.mechanisms import Mechanism
 from daskrado.privacy.shares import GaussianShares
 from daskrado.privacy.statement import PrivacyStatement
@@ -55,10 +56,12 @@ def release(
 ) -> Release:
     """Spend the grant, then draw the noise, once. A crash in between leaves the grant spent.
 
-    The grant must have been reserved for exactly this mechanism's event and relation. ``spend`` marks it as spent,
-    for ever, and raises where it is spent already.
+    The grant must have been reserved for exactly this mechanism's relation and event, or for several of which that is
+    one: then the ledger counts a draw of each name once. ``spend`` marks it as spent, for ever, and raises where it
+    is spent already.
     """
-    if grant.event != mechanism.event or grant.relation != mechanism.target.relation:
+    paid = {event for event, _ in each(grant.event)} if mechanism.event != grant.event else {grant.event}
+    if mechanism.event not in paid or grant.relation != mechanism.target.relation:
         raise ValueError("the grant was reserved for another event or relation than this mechanism's")
     if summary.statistic != mechanism.target.statistic or summary.lattice != mechanism.target.lattice:
         raise ValueError("the mechanism was calibrated for another statistic or lattice than this summary's")

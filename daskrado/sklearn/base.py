@@ -25,12 +25,14 @@ from daskrado.sklearn.folds import PrivateKFold
 from daskrado.sklearn.rows import (
     UNIT,
     bounds_of_rows,
+    cells,
     domain_of_numbers,
     is_frame,
     is_lake,
     mark_of,
     named,
     read_domain,
+    renamed,
     with_column,
     without_rows,
 )
@@ -103,7 +105,7 @@ class LakeEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         else:
             rows = self._with_label(X, y, domain)
         if units is not None:
-            rows = with_column(rows, self._unit_column or UNIT, units, "units")
+            rows = with_column(rows, self._unit_column or UNIT, units, "units", domain)
         job = {
             **self._job(domain),
             "dataset": self.dataset or "unnamed",
@@ -154,8 +156,7 @@ class LakeEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         if is_lake(X):
             raise UsageError(f"{type(self).__name__} needs domain= to read a lake: see 'daskrado init LAKE'")
         if self.private:
-            with without_rows():
-                X = validate_data(self, X, dtype=None, ensure_all_finite=False, ensure_min_samples=0)
+            X = self.unread(X, reset=True)
             if y is None:
                 raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
             bounds, fact = self.bounds, getattr(self, self.label_fact)
@@ -164,7 +165,18 @@ class LakeEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
             bounds, fact = bounds_of_rows(X), self._fact_of(y)
         names = [f"x{i}" for i in range(X.shape[1])]
         domain = domain_of_numbers(names, bounds, self._label(fact))
-        return with_column(named(X, names), "y", y, "y"), domain
+        return with_column(named(X, names), "y", y, "y", domain), domain
+
+    def unread(self, X: Any, *, reset: bool = False) -> Any:
+        """Private rows without names, as scikit-learn checks their schema: no value of them, and not their number."""
+        X = cells(X)
+        with without_rows():
+            if is_frame(X):
+                validate_data(self, X, reset=reset, skip_check_array=True)
+            else:
+                checks = {"dtype": None, "ensure_all_finite": False, "ensure_min_samples": 0}
+                X = pd.DataFrame(validate_data(self, X, reset=reset, **checks))
+        return renamed(X, [f"x{i}" for i in range(X.shape[1])])
 
     _checks: ClassVar[Mapping[str, Any]] = {}  # of labels, by scikit-learn, where nobody is protected
 
@@ -178,7 +190,7 @@ class LakeEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
             )
         if is_lake(X):
             raise UsageError(f"a lake holds its label: y is read from its column {domain.label.column!r}; drop y")
-        return with_column(named(X, list(domain.columns)), domain.label.column, y, "y")
+        return with_column(named(X, list(domain.columns)), domain.label.column, y, "y", domain)
 
     @property
     def _unit_column(self) -> str | None:

@@ -2,29 +2,35 @@
 
 A Domain says which columns count; nothing of it is read off private rows. Only where nobody is protected may a Domain
 be made from the rows themselves, as every other scikit-learn estimator does.
+
+numpy finds the type of a list in its values: one odd value would change, or refuse, all others. So cells of lists,
+and of arrays of objects or texts, become objects of a frame, of which each is read by itself (``lake.frame_cells``).
 """
 
 from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 from numpy.typing import NDArray
 from sklearn.utils.validation import column_or_1d
 
 from daskrado.errors import UsageError
+from daskrado.lake.frame_columns import texts
+from daskrado.lake.frames import to_arrow
 from daskrado.table.arrow_arrays import as_table, is_stream, speaks_arrow
 from daskrado.table.domain import Domain
 from daskrado.table.encoding import needed_columns
 from daskrado.table.yaml_file import parse
 
 _KEY = secrets.token_hex(8)  # of this process
+_FOUND_IN_VALUES = "OUS"  # kinds of numpy's types: objects, texts, bytes
 UNIT = "unit"  # the column that ``units=`` of fit becomes, where the estimator names none
 
 
@@ -47,19 +53,53 @@ def is_frame(rows: Any) -> bool:
     return isinstance(rows, pd.DataFrame) or speaks_arrow(rows) or hasattr(rows, "npartitions")
 
 
+def cells(rows: Any) -> Any:
+    """Rows of a list, or of an array of objects or texts, as a frame of objects; others as they are.
+
+    A row that is not as long as most of them counts as nothing.
+    """
+    if isinstance(rows, list | tuple):
+        lengths = [_length(row) for row in rows]
+        usual = Counter(lengths).most_common(1)[0][0] if rows else None
+        if usual is None:
+            raise ValueError("Expected 2D array, got 1D array instead: reshape X, or give a frame.")
+        nothing = [None] * usual
+        lines = [list(row) if own == usual else nothing for row, own in zip(rows, lengths, strict=True)]
+        return pd.DataFrame({at: pd.Series([line[at] for line in lines], dtype=object) for at in range(usual)})
+    if isinstance(rows, np.ndarray) and rows.ndim == 2 and rows.dtype.kind in _FOUND_IN_VALUES:
+        return pd.DataFrame(rows.astype(object), dtype=object)
+    return as_table(rows) if is_stream(rows) else rows
+
+
+def _length(row: Any) -> int | None:
+    """How many cells a row of a list has; None if it is none."""
+    try:
+        return None if isinstance(row, str | bytes | Mapping | Set) else len(row)
+    except TypeError:
+        return None
+
+
 def named(rows: Any, names: list[str]) -> Any:
     """Rows with names of columns: a frame as it is, an array in the order of the Domain's columns."""
     if is_frame(rows):
         return as_table(rows) if is_stream(rows) else rows
     if hasattr(rows, "toarray"):
         raise TypeError("Sparse data was passed, but dense data is required: X.toarray() makes it dense.")
-    dimensions = np.ndim(rows[:1] if isinstance(rows, list) else rows)  # of a list, one row tells
-    if dimensions != 2:
+    found = cells(rows)
+    if (dimensions := np.ndim(found)) != 2:
         raise ValueError(f"Expected 2D array, got {dimensions}D array instead: reshape X, or give a frame.")
-    frame = pd.DataFrame(rows).infer_objects()
-    if frame.shape[1] != len(names):
-        raise ValueError(f"X has {frame.shape[1]} features, but the domain has {len(names)}: {', '.join(names[:20])}")
-    return frame.set_axis(names, axis=1)
+    return renamed(pd.DataFrame(found), names)
+
+
+def renamed(rows: Any, names: list[str]) -> Any:
+    """A frame whose columns have these names, in their order."""
+    if hasattr(rows, "npartitions"):
+        return rows.rename(columns=dict(zip(rows.columns, names, strict=True)))
+    table = as_table(rows)
+    width = len(rows.columns) if table is None else table.num_columns
+    if width != len(names):
+        raise ValueError(f"X has {width} features, but the domain has {len(names)}: {', '.join(names[:20])}")
+    return rows.set_axis(names, axis=1) if table is None else table.rename_columns(names)
 
 
 @contextlib.contextmanager
@@ -71,29 +111,44 @@ def without_rows() -> Iterator[None]:
         raise type(error)(str(error).partition("\n")[0]) from None
 
 
-def with_column(rows: Any, name: str, values: Any, what: str) -> Any:
+def with_column(rows: Any, name: str, values: Any, what: str, domain: Domain) -> Any:
     """A frame with one more column: the label, or the ids of units."""
     if hasattr(rows, "npartitions"):
         raise UsageError(f"a Dask frame holds its {what} as a column: give {name!r} in the frame, not beside it")
-    with without_rows():
-        values = column_or_1d(values, warn=True)
+    column = _column(values)
     table = as_table(rows)
     have = rows.columns if table is None else table.column_names
     length = len(rows) if table is None else table.num_rows
     if name in have:
         raise UsageError(f"{what} is given twice: beside X, and as its column {name!r}")
-    if len(values) != length:
+    if len(column) != length:
         raise ValueError(f"X and {what} differ in length.")
     if table is not None:
-        return table.append_column(name, pa.Array.from_pandas(pd.Series(values)))
-    return rows.assign(**{name: values})
+        alone = to_arrow(column.to_frame(name), needed_columns(domain), domain)
+        return table.append_column(alone.schema.field(name), alone.column(name))
+    return rows.assign(**{name: column.set_axis(rows.index)})
+
+
+def _column(values: Any) -> pd.Series:
+    """One value for each row; a list of lists of one value is taken as scikit-learn takes a column."""
+    if isinstance(values, list | tuple):
+        own = (value[0] if isinstance(value, list | tuple) and len(value) == 1 else value for value in values)
+        return pd.Series(list(own), dtype=object)
+    array = np.asarray(values)
+    with without_rows():
+        found = column_or_1d(array.astype(object) if array.dtype.kind in _FOUND_IN_VALUES else array, warn=True)
+    return pd.Series(found, dtype=found.dtype)
 
 
 def mark_of(rows: Any, domain: Domain) -> int:
-    """By which this process knows rows in memory again, in any order."""
+    """By which this process knows rows in memory again, in any order, in whatever types their numbers are."""
     table, needed = as_table(rows), needed_columns(domain)
-    frame = rows[needed] if table is None else table.select(needed).to_pandas()
-    hashes = pd.util.hash_pandas_object(frame.astype(str), index=False, hash_key=_KEY)
+    frame = (rows[needed] if table is None else table.select(needed).to_pandas()).infer_objects()
+    plain = {
+        name: own.astype(np.float64) if own.dtype.kind in "biuf" else pd.Series(texts(own), own.index, dtype=object)
+        for name, own in frame.items()
+    }
+    hashes = pd.util.hash_pandas_object(pd.DataFrame(plain), index=False, hash_key=_KEY)
     return int(hashes.to_numpy().sum()) ^ len(frame)
 
 

@@ -42,7 +42,8 @@ class PrivateScorer:
             raise UsageError(
                 "private_scorer is for private fits: with private=False any scoring of scikit-learn works"
             )
-        rows = estimator._with_label(estimator._rows(X) if y is not None else X, y, estimator.model_.domain)
+        given = estimator.unread(X) if estimator._arrays else X
+        rows = estimator._with_label(given, y, estimator.model_.domain)
         delta = estimator.delta if self.delta is None else self.delta
         protect = {"relation": estimator.relation, "unit": estimator._whose}
         found = evaluate(

@@ -87,7 +87,7 @@ def as_text(value: Any) -> str:
     whole = isinstance(value, float) and value.is_integer()
     try:
         return str(int(value) if whole else value).encode("utf-8", "replace").decode()
-    except ValueError:  # a number of thousands of digits
+    except Exception:  # a number of thousands of digits, an object without words: no cell stops a run
         return ""
 
 

@@ -243,12 +243,13 @@ def test_outside_a_budget_with_other_scorers_and_in_other_ways_a_search_is_refus
 
 
 @pytest.mark.parametrize("where", ["X", "y"])
-def test_what_is_said_of_an_odd_cell_quotes_no_row(where: str) -> None:
+def test_what_is_said_of_a_type_quotes_no_row(where: str) -> None:
+    """One complex number makes all of an array complex; a list with one is taken, as test_odd_cells.py shows."""
     rows, labels = [[0.123456, 0.5], [0.654321, 0.25]], [0.987654, 1.0]
     (rows[1] if where == "X" else labels)[0] = 1j  # type: ignore[call-overload]
     model = PrivateClassifier(bounds=(0, 1), classes=(0, 1), dataset="clinic", epsilon=1.0, delta=1e-6)
     with pytest.raises(ValueError) as refused:
-        model.fit(rows, labels)
+        model.fit(np.array(rows), np.array(labels))
     told = "".join(traceback.format_exception(refused.value))
     assert not {0.123456, 0.654321, 0.987654} & {*numbers_in(told)}
 

@@ -237,6 +237,10 @@ def test_a_second_column_gives_no_row_a_second_budget(ledger: Ledger, second: st
     with pytest.raises(BudgetError, match=f"'visits' has budgets for the values of 'day'; those of '{second}' would"):
         run(frame, blocks={"column": second, "values": values})
     assert spent() == {"d1": Fraction(1, 2)}
+    planned = [*plan_lines(load_job(keys(frame, blocks={"column": second, "values": values})), ledger)]
+    assert any(
+        line.startswith("refused     data set 'visits' has budgets for the values of 'day'") for line in planned
+    )
     run(frame, blocks={"column": "day", "values": ["d1"]})
 
 

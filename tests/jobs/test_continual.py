@@ -551,16 +551,21 @@ def forgetful(job: ContinualJob, draw: Any, run: Any, journal: Any, nights: Any,
         draw(job, run, journal, nights, new)
 
 
-@pytest.mark.parametrize("harm", ["changed", "gone"])
+@pytest.mark.parametrize("harm", ["changed", "gone", "gone from plain files"])
 def test_a_day_whose_ids_cannot_be_counted_again_costs_nothing(harm: str, tmp_path: Path, own_ledger: Path) -> None:
     lake, _ = with_people(tmp_path, 1)
     night(lake, protect=PEOPLE)
     with_people(tmp_path, 2)
     (file,) = (Path(lake) / "day=2026-11-01").glob("*.parquet")
-    if harm == "gone":
+    if "gone" in harm:
         shutil.rmtree(file.parent)
+        for manifest in Path(lake).glob("_manifest.json") if "plain" in harm else ():
+            manifest.unlink()
     else:
         pq.write_table(pq.read_table(file).slice(5), file)
-    with pytest.raises((DataError, UsageError, BudgetError), match=r"2026-11-01"):
+    with pytest.raises((DataError, BudgetError), match=r"2026-11-01") as refused:
         night(lake, protect=PEOPLE)
+    if "plain" in harm:
+        assert "was read on night 1, and is gone" in str(refused.value)
+        assert "blocks.values" not in str(refused.value)  # which nobody wrote
     assert len(draws(own_ledger)) == 1

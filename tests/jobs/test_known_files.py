@@ -119,6 +119,34 @@ def test_a_part_of_a_lake_or_more_than_it_has_no_second_budget(
     assert [entry.dataset for entry in Ledger.open(own_ledger).entries()] == ["a", "a"]
 
 
+@pytest.mark.parametrize("how", ["touched", "renamed", "touched and renamed", "copied"])
+def test_a_new_time_or_a_new_name_hides_no_file_and_both_do(
+    clinic: Clinic, tmp_path: Path, own_ledger: Path, how: str
+) -> None:
+    """Only what is no fact about rows is compared: so the last two are other files, and data/README.md says so."""
+    path, spec = clinic(3000, 3)
+    lake = Path(shutil.copytree(path, tmp_path / "lake"))
+    keys = {"epsilon": 1.0, "delta": 1e-6, **PRIVATE}
+    daskrado.fit(lake, spec, dataset="a", **keys)
+    for file in sorted(lake.glob("*.parquet")):
+        if "copied" in how:
+            shutil.copy(file, tmp_path / "spare")
+            file.unlink()
+            file = file.with_name(f"b-{file.name}")
+            shutil.move(tmp_path / "spare", file)
+        if "touched" in how:
+            os.utime(file, ns=(0, file.stat().st_mtime_ns + 1_234_567_891))
+        if "renamed" in how:
+            file.rename(file.with_name(f"b-{file.name}"))
+    if how in ("touched", "renamed"):
+        with pytest.raises(BudgetError, match=r"parquet is already in the ledger .* as a file of 'a'; a second name"):
+            daskrado.fit(lake, spec, dataset="b", **keys)
+        learner = {"kind": "tuning", "grid": GRID, "public_lake": str(lake)}
+        with pytest.raises(UsageError, match=r"learner.public_lake: these rows are private, as data set 'a'"):
+            daskrado.fit(clinic(2500, 2)[0], spec, dataset="b", learner=learner, epsilon=1.0, **PRIVATE)
+    daskrado.fit(lake, spec, dataset="a" if how in ("touched", "renamed") else "b", **keys)
+
+
 def test_a_file_that_an_ingested_lake_got_later_is_private_too(tmp_path: Path, own_ledger: Path) -> None:
     """A run on version 1 is told its own lake's newer files as public rows."""
     rows = pd.DataFrame({"age": range(20, 60), "sick": [0, 1] * 20})

@@ -12,12 +12,14 @@ import yaml
 from scipy.stats import kstest, laplace, norm
 
 import daskrado
-from daskrado.errors import DataError
+from daskrado.errors import BudgetError, DataError
 from daskrado.jobs import row_count
 from daskrado.jobs.learn import LearnJob
 from daskrado.jobs.load import load_job
+from daskrado.jobs.show import plan_lines
 from daskrado.lake.collect import collect
 from daskrado.lake.scan import open_lake
+from daskrado.ledger.history import check_all
 from daskrado.ledger.ledger import Ledger
 from daskrado.privacy.accountant import GaussianEvent, PureEvent, compose
 from daskrado.privacy.mechanisms import DiscreteLaplace
@@ -161,3 +163,77 @@ def test_of_held_out_rows_only_the_training_part_is_counted(clinic: Clinic) -> N
 def test_a_plan_says_that_rows_are_counted_and_reads_none(clinic: Clinic) -> None:
     lines = dict(job_of(clinic).plan())
     assert "counted first, in private, on 0.1 % of the budget (standard deviation 133" in lines["rows"]
+
+
+@pytest.mark.parametrize(
+    ("learner", "budget", "limit"),
+    [
+        ("gradient", {"epsilon": 2.0, "delta": 1e-5}, {"epsilon": 2, "delta": 1e-5}),
+        ("output_perturbation", {"epsilon": 2.0}, {"epsilon": 2, "delta": 1e-5}),
+        ("output_perturbation", {"epsilon": 2.0}, {"epsilon": 2}),
+        ("objective_perturbation", {"epsilon": 0.5}, {"epsilon": 0.5, "delta": 1e-6}),
+    ],
+)
+def test_a_run_that_asks_for_all_of_a_limit_is_granted_once_and_whole(
+    clinic: Clinic, own_ledger: Path, learner: str, budget: dict[str, float], limit: dict[str, float]
+) -> None:
+    """The count is a part of what is asked for: it must not tip the run over the limit that it equals."""
+    job = job_of(clinic, learner=learner, budget=budget, ledger={"first_limit": limit})
+    planned = next(line for line in plan_lines(job, None) if "this run:" in line)
+    assert "= 100 % of the budget of d" in planned
+    assert "; 0 % left, no more run like this" in planned
+    found = daskrado.run(job, write=False)
+    assert "counted" in found.facts
+    ledger = Ledger.open(own_ledger)
+    assert {str(entry.state) for entry in ledger.entries()} == {"published"}
+    assert ledger.balance("d", "add_remove").rule.share(ledger.balance("d", "add_remove").total) == 1  # type: ignore[union-attr]
+    assert any("= 100 % of the budget of d" in line for line in found.lines)
+    with pytest.raises(BudgetError, match="does not cover this"):
+        daskrado.run(job, write=False)
+    assert any(line.startswith("refused ") for line in plan_lines(job, ledger))
+    check_all(ledger)
+
+
+def test_what_is_granted_whole_is_given_back_whole_and_resumed_whole(
+    clinic: Clinic, own_ledger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, domain = clinic(3000, 3)
+    limit = {"first_limit": {"epsilon": 2, "delta": 1e-5}}
+    job = keys(str(lake), domain, output=str(tmp_path / "out"), budget={"epsilon": 2.0, "delta": 1e-5}, ledger=limit)
+    genuine = LearnJob.work
+
+    def fails(self: LearnJob, run: Any) -> Any:
+        raise DataError("before a draw")
+
+    monkeypatch.setattr(LearnJob, "work", fails)
+    with pytest.raises(DataError, match="before a draw"):
+        daskrado.run(job)
+    ledger = Ledger.open(own_ledger)
+    assert [str(entry.state) for entry in ledger.entries()] == ["void"]
+    assert ledger.balance("d", "add_remove").total.mu2 == 0  # type: ignore[union-attr]
+
+    def stops(self: LearnJob, run: Any) -> Any:
+        row_count.facts(self, run, None)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(LearnJob, "work", stops)
+    with pytest.raises(KeyboardInterrupt):
+        daskrado.run(job)
+    monkeypatch.setattr(LearnJob, "work", genuine)
+    (_, entry) = ledger.entries()
+    assert (str(entry.state), entry.role, entry.draws) == ("spent", "all of it", 1)
+    done = daskrado.resume(entry.run)
+    assert done.run == entry.run
+    assert [str(one.state) for one in ledger.entries()] == ["void", "published"]
+    check_all(ledger)
+
+
+def test_a_budget_of_a_block_of_python_holds_a_run_that_asks_for_all_of_it(clinic: Clinic) -> None:
+    job = job_of(clinic, budget={"epsilon": 2.0, "delta": 1e-5})
+    with daskrado.budget("d", epsilon=2.0, delta=1e-5) as spending:
+        daskrado.run(job, write=False)
+        assert spending.share == 1
+        with pytest.raises(
+            BudgetError, match=r"needs .* % of the block's epsilon 2 at delta 1e-05, and 0 % are left"
+        ):
+            daskrado.run(job, write=False)

@@ -215,6 +215,18 @@ def test_an_adaptive_session_on_a_frame(folder: Path, tmp_path: Path) -> None:
     assert (second == surest["y"]).mean() > 0.7
 
 
+def test_a_session_answers_public_rows_of_a_lake_too(folder: Path, tmp_path: Path) -> None:
+    asked = draw_rows(40, 5)
+    asked.to_parquet(tmp_path / "public.parquet")
+    with daskrado.open_teachers(content(folder, tmp_path, queries=None)) as teachers:
+        here = teachers.ask(str(tmp_path / "public.parquet"))
+        assert here.tolist() == teachers.ask(asked).tolist()
+        with pytest.raises(UsageError, match=r"^queries are public rows: give a frame or an address, not int$"):
+            teachers.ask(7)
+        with pytest.raises(UsageError, match="queries: these rows are private"):
+            teachers.ask(content(folder, tmp_path)["lake"])
+
+
 class Nearest:
     """The class of the nearer centre: a learner that this library has never heard of."""
 

@@ -58,6 +58,15 @@ OBJECTS: dict[str, list[list[Any]]] = {
     "y": [[1, 0, 1], [1.0, 0.0, 1.0], ["1", "0", "1"], [True, False, True], [None] * 3],
     "id": [[7, 8, 9], [7.0, 8.0, 9.0], ["7", "8", "9"], [b"7", b"8", b"9"], [True, False, True], [None] * 3],
 }
+
+
+class _Mute:
+    """Something that has no text."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("private")
+
+
 ODD = [
     None,
     float("inf"),
@@ -75,6 +84,7 @@ ODD = [
 ]
 ODD += [Decimal("1e60"), Decimal("NaN"), "seven", "7", "", "\ud800", b"c", [9], {"a": 1}, np.array([1, 2]), object()]
 ODD += [A_DAY, pd.Timestamp(A_DAY), datetime.datetime(9999, 1, 1), datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)]
+ODD += [Decimal("sNaN"), np.datetime64("NaT"), np.timedelta64("NaT"), pd.NaT, pd.NA, Decimal("1e999999999"), _Mute()]
 
 
 @pytest.mark.parametrize("form", ["objects", "categories", "dask"])
@@ -102,6 +112,22 @@ def test_a_cell_of_objects_decides_its_own_row_alone(column: str, form: str) -> 
         for odd in ODD if form == "objects" else ["seven", 3, None, True, b"c"]:
             now, after = read([*usual, odd])
             assert (kind, before) == (now, after[:3]), (usual, odd)
+
+
+def test_dask_makes_texts_of_objects_and_no_row_is_moved() -> None:
+    """One odd value makes objects of a column, and Dask makes texts of them, unless it is told not to."""
+    whole = pd.DataFrame([ROW] * 3)
+    for column in ("a", "ward", "smoker", "y"):
+        for source in (whole, pd.DataFrame([*[ROW] * 3, {**ROW, column: "seven"}])):
+            (part,) = open_lake(dd.from_pandas(source, npartitions=1), DOMAIN).partitions
+            assert part.content.compute().column(column).to_pylist()[:3] == [ROW[column]] * 3
+    days = pd.DataFrame([{**ROW, "day": pd.Timestamp(A_DAY)}] * 3)
+    for source in (
+        days,
+        pd.concat([days.astype({"day": object}), pd.DataFrame([{**ROW, "day": "seven"}])], ignore_index=True),
+    ):
+        (part,) = open_lake(dd.from_pandas(source, npartitions=1), DOMAIN).partitions
+        assert part.content.compute().column("day").to_pylist()[:3] == [MIDNIGHT] * 3
 
 
 def _distinct(values: list[Any]) -> list[Any]:

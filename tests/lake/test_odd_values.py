@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,8 @@ ODD = [
     A_DAY,
     pd.Timestamp(A_DAY),
     [9],
+    Decimal("sNaN"),
+    np.datetime64("NaT"),
     Ellipsis,  # an object of no type that a table knows; its repr has no address, which would name the test
 ]
 

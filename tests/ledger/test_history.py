@@ -15,11 +15,13 @@ from click.testing import CliRunner
 import daskrado
 from daskrado.cli.main import cli
 from daskrado.errors import BudgetError, LedgerError, UsageError
+from daskrado.lake.block_facts import EACH
 from daskrado.ledger import chain, checked
 from daskrado.ledger.balances import Budget
 from daskrado.ledger.chain import digest_of
 from daskrado.ledger.history import exported, verified
 from daskrado.ledger.ledger import Ledger, Mark
+from daskrado.ledger.records import Debit
 from daskrado.parties.signing import make_keys
 from daskrado.privacy.accountant import GaussianEvent, PureEvent
 from daskrado.privacy.relations import Relation
@@ -142,6 +144,25 @@ def test_charges_below_what_their_events_cost_do_not_pass(tmp_path, monkeypatch,
         ledger = lived(tmp_path / "ledger.db")
         assert verified("x", exported(ledger)).head == ledger.head()
     with pytest.raises(LedgerError, match="record 6 was charged less than its event costs"):
+        verified("x", exported(ledger))
+
+
+@pytest.mark.parametrize("free", ["a", "b", "c"])
+def test_a_block_that_did_not_pay_does_not_pass(tmp_path, monkeypatch, free):
+    """Blocks under one limit cost alike, and each of those that were read has to be charged."""
+    real = Budget.cost
+
+    def cheap(self, debit, *, alone=False):
+        return None if self.balance.block == free else real(self, debit, alone=alone)
+
+    ledger = Ledger.open(tmp_path / "ledger.db")
+    ledger.set_limit("adult", None, 10, 0, block=EACH)
+    ledger.reserve("adult", "add_remove", PureEvent("0.1"), theorem="t", run="r", blocks=["a", "b", "c", "d"])
+    with monkeypatch.context() as patch:
+        patch.setattr(Budget, "cost", cheap)
+        patch.setattr(Debit, "unpaid", lambda self, charged: [])
+        ledger.reserve("adult", "add_remove", PureEvent("0.1"), theorem="t", run="s", blocks=["a", "b", "c"])
+    with pytest.raises(LedgerError, match="was charged less than its event costs"):
         verified("x", exported(ledger))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from fractions import Fraction
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
 
 import daskrado
 from daskrado.cli.main import cli
@@ -57,17 +60,55 @@ def test_the_sentence_of_the_issue() -> None:
     )
 
 
-def test_what_is_left_is_named_where_it_is_of_another_budget() -> None:
-    """The largest share is of rows; runs on labels have nearly used up the budget of labels."""
+def test_another_budget_that_has_room_for_fewer_runs_is_told_beside_it() -> None:
+    """The largest share is of rows; runs on labels have nearly used up that of labels, which has its own rest."""
     rows, labels = filter_for(10, 0), filter_for(20, 0)
     own = Price(Balance("clinic", ROW, "", rows, rows.cost(PureEvent(1)), 1), rows.cost(PureEvent(1)))
     used = Balance("clinic", Whose(Relation.LABEL_FLIP), "", labels, labels.cost(PureEvent(18)), 9)
     line = run_line("epsilon 1", [own, Price(used, labels.cost(PureEvent("1.9")))])
     assert line == (
-        "this run: epsilon 1 = 10 % of the budget of clinic (10, 0) under add_remove; "
-        "10 % left under label_flip, 1 more run like this"
+        "this run: epsilon 1 = 10 % of the budget of clinic (10, 0) under add_remove; 90 % left, 9 more runs like "
+        "this; 9.5 % of clinic (20, 0) under label_flip: 10 % left, 1 more"
     )
     assert run_line("epsilon 1", [own]).endswith("(10, 0); 90 % left, 9 more runs like this")
+
+
+def test_share_rest_and_number_are_of_one_counter() -> None:
+    """Half of the loss is spent and nothing of what is kept for deltas, of which this run takes more."""
+    rule = filter_for(10, 1e-5)
+    spent = rule.cost(GaussianEvent(float(rule.mu) / math.sqrt(2)))
+    one = rule.cost(ApproximateEvent("0.2", "1.8e-8"))
+    shares = rule.shares(one)
+    assert shares["delta"] > shares["loss"]
+    price = Price(Balance("clinic", ROW, "", rule, spent + one, 2), one)
+    assert (price.share, price.left) == (shares["loss"], 1 - rule.shares(spent + one)["loss"])
+    line = run_line("epsilon 0.2 at delta 1.8e-8", [price])
+    assert f"= {percent(price.share)} of the budget of clinic (10, 1e-5); {percent(price.left)} left, " in line
+    assert line.endswith(f"{price.left // price.share} more runs like this")
+
+
+@given(st.lists(st.tuples(st.floats(0.01, 1), st.integers(1, 40)), min_size=1, max_size=5), st.floats(0.01, 1))
+def test_so_many_more_runs_are_what_the_rest_and_the_share_say(
+    spent: list[tuple[float, int]], epsilon: float
+) -> None:
+    rule, total = filter_for(10, 1e-5), Cost()
+    for size, places in spent:
+        total = total + rule.cost(ApproximateEvent(round(size, 3), f"{places}e-9"))
+        total = total + rule.cost(GaussianEvent(round(size / 20, 4)))
+    one = rule.cost(ApproximateEvent(round(epsilon, 3), "1e-9"))
+    price = Price(Balance("clinic", ROW, "", rule, total + one, 1), one)
+    assert price.more == max(0, math.floor(price.left / price.share))
+    fits = [rule.fits(total + one, one.times(number)) for number in (price.more, price.more + 1)]
+    assert price.over or fits == [True, False]
+
+
+def test_a_line_of_the_ledger_names_the_counter_that_its_runs_need(tmp_path: Path) -> None:
+    ledger = Ledger.open(tmp_path / "ledger.db")
+    ledger.set_limit("clinic", "add_remove", 10, "1e-5")
+    ledger.reserve("clinic", ROW, ApproximateEvent("0.001", "9e-7"), theorem="t", run="r")
+    (line,) = (line for line in ledger_lines(ledger) if "more runs" in line)
+    loss = percent(1 - ledger.balances("clinic")[0].rule.shares(ledger.balances("clinic")[0].total)["loss"])
+    assert f": 90 % spent, 10 % left; {loss} of loss left, 70 more runs of epsilon 1 at delta 1e-6 (" in line
 
 
 def test_a_refusal_says_what_would_fit_and_that_fits() -> None:

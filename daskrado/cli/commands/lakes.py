@@ -57,13 +57,13 @@ def check(
     lake: str,
     *,
     domain: Annotated[Path | None, "The domain file that the rows should fit; without it, files alone."] = None,
-    dataset: Annotated[str | None, "The data set's name in the ledger, which is marked."] = None,
+    dataset: Annotated[str | None, "Its name in the ledger, where that cannot know it by its files."] = None,
     ledger: LedgerPath = None,
 ) -> Iterator[str]:
     """For the owner alone: list damaged files, copies, columns and rows that do not fit. Exit code 1 if any.
 
-    Private runs say nothing of such rows and let them count as nothing. What is printed here is exact: with --dataset
-    the ledger remembers that exact counts of that data set were seen.
+    Private runs say nothing of such rows and let them count as nothing. What is printed here is exact: the ledger, if
+    there is one, remembers that exact counts of each data set were seen that these files belong to, now or later.
 
     Examples:
       daskrado lake check lake/ --domain domain.yaml
@@ -73,8 +73,7 @@ def check(
     from daskrado.table.domain import Domain
 
     loaded = None if domain is None else Domain.load(domain)
-    if dataset is not None:
-        _mark_counts(dataset, ledger)
+    yield from _marked(lake, dataset, ledger)
     fits = True
     for finding in check_files(lake) if loaded is None else check_lake(lake, loaded):
         fits = False
@@ -85,9 +84,17 @@ def check(
     yield f"{lake}: {said if domain is None else f'every row fits {domain}'}"
 
 
-def _mark_counts(dataset: str, path: str | None) -> None:
-    """Before a row is read: whoever is cut off has seen what was printed."""
+def _marked(lake: str, dataset: str | None, path: str | None) -> tuple[str, ...]:
+    """Mark before a row is read: whoever is cut off has seen what was printed. What hinders that, if anything."""
+    from daskrado.errors import NoLedgerError
+    from daskrado.lake.scan import known_by
+    from daskrado.ledger.charging import mark_unprotected
+    from daskrado.ledger.config import LedgerConfig
     from daskrado.ledger.records import Mark
 
-    with open_ledger(path, create=True) as opened:
-        opened.mark(dataset, Mark.COUNTS, run="lake check")
+    if dataset is None:
+        try:
+            open_ledger(path, create=False)
+        except NoLedgerError:
+            return ()  # there is none that could know the files
+    return mark_unprotected(path, LedgerConfig(), dataset, "lake check", Mark.COUNTS, known_by(lake))
