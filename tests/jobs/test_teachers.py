@@ -280,6 +280,26 @@ def test_three_classes_by_plurality(folder: Path, tmp_path: Path) -> None:
         load_student(tmp_path / "out")
 
 
+@pytest.mark.slow
+def test_classes_that_the_domain_names_give_a_linear_student(folder: Path, tmp_path: Path) -> None:
+    classes = ["a", "b", "c"]
+    wanted = content(
+        folder,
+        tmp_path,
+        lake=draw_rows(9000, 1, tuple(classes)),
+        domain={**DOMAIN, "label": {"column": "y", "classes": classes}},
+        student={"learner": {"kind": "logistic"}},
+    )
+    result = daskrado.run_teachers(wanted, write=True)
+    assert result.model is not None
+    assert result.model.weights.shape == (3, result.model.domain.width)
+    public = draw_rows(300, 2)
+    truth = np.array(classes)[np.argmax(public[["x0", "x1", "x2"]].to_numpy(), axis=1)]
+    assert (result.model.predict(public).to_numpy() == truth).mean() > 0.8
+    with pytest.raises(UsageError, match="classes are named in the domain's label: drop classes here"):
+        load({**wanted, "classes": ["a", "b"]})
+
+
 def test_label_private_learning_asks_about_rows_of_the_lake_itself(folder: Path, tmp_path: Path) -> None:
     wanted = content(
         folder,
