@@ -75,7 +75,8 @@ def fit(
     rows: int | None = None,
     feature: str | None = None,
     blocks: Mapping[str, Any] | None = None,
-    learner: str | Mapping[str, Any] = "moments",
+    learner: str | Mapping[str, Any] | None = None,
+    goal: str | Mapping[str, Any] | None = None,
     statistic: str | Mapping[str, Any] | None = None,
     mechanism: str | None = None,
     lattice_bits: int | None = None,
@@ -97,7 +98,8 @@ def fit(
     ``unit`` protects all rows of a person, as ``{"column": "patient", "name": "one patient"}``; a text is a name
     only, and protects rows. ``blocks`` reads some blocks of the lake only, each of which pays from its own budget:
     ``{"column": "day", "last": 30}``. ``private=False`` gives a baseline whose every artefact says that it is not
-    private.
+    private. With ``goal`` public facts choose the learner (``auto``), else it is ``moments``; it says what for:
+    "error", "auc", "logloss" or ``{"cost": 5}``, where a missed positive costs as much as five false alarms.
 
     ``workers`` is a number of local worker processes, 0 for none; by default a lake below 64 MiB is read in this
     process and a larger one by a worker for each core. Workers do not run the calling script anew: it needs no
@@ -120,7 +122,7 @@ def fit(
         "blocks": blocks,
         "output": "." if output is None else _path("output", output),
         "private": private,
-        "learner": _choice("learner", learner),
+        "goal": goal,
         "mechanism": mechanism,
         "lattice_bits": lattice_bits,
         "rows": rows,
@@ -131,6 +133,8 @@ def fit(
             "first_limit": None if first_limit is None else first_limit_keys(first_limit),
         },
     }
+    if learner is not None:
+        content["learner"] = _choice("learner", learner)
     if private:
         content["protect"] = {"relation": relation, "unit": unit or "one record", "feature": feature}
         if not isinstance(unit, Mapping) or rows_per_unit != 1:

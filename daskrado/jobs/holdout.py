@@ -54,7 +54,7 @@ class Evaluating(EvaluationKeys):
 
 def check(job: LearnJob) -> None:
     """Refuse an evaluation that nobody pays for, and a hold-out that rows would decide."""
-    used = [key for key in ("holdout", "evaluate", "class_weight") if getattr(job, key) is not None]
+    used = [key for key in ("holdout", "evaluate", "class_weight", "goal") if getattr(job, key) is not None]
     if used and job.name != "learn":
         raise ValueError(f"{used[0]} is a key of kind learn, which kind {job.name} does not have")
     if job.evaluation is None:

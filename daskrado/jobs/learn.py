@@ -12,6 +12,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from daskrado.errors import about_the_key
 from daskrado.jobs import class_weight as weighting
+from daskrado.jobs import goal as goals
 from daskrado.jobs import holdout as held
 from daskrado.jobs import row_count
 from daskrado.jobs.base import Address, Charge, Line, Outcome, PrivateJob, Run, calibrated
@@ -70,16 +71,21 @@ class LearnJob(PrivateJob):
     holdout: held.Holdout | None = Field(default=None, description="share of the ids to evaluate on, or {fold, of}")
     evaluate: held.Evaluating | None = None
     class_weight: weighting.ClassWeight | None = None
+    goal: goals.Goal | None = None
     mechanism: str | None = None
     lattice_bits: int | None = Field(default=None, ge=4, le=26)
 
     @model_validator(mode="before")
     @classmethod
-    def _default_statistic(cls, content: Any) -> Any:
-        """The statistic that the learner needs, where the pipeline leaves it out; older spellings of learners."""
+    def _default_learner(cls, content: Any) -> Any:
+        """auto where there is a goal, else moments."""
         if not isinstance(content, dict):
             return content
-        learner = content.get("learner", "moments")
+        learner = content.get("learner")
+        if learner is None:
+            learner = "moments" if content.get("goal") is None else "auto"
+        if isinstance(learner, dict) and learner.get("kind") == "moments" and learner.get("centre") is True:
+            learner = {**learner, "kind": "placed_moments"}
         if isinstance(learner, dict) and learner.get("kind") == "tuning" and learner.get("public_lake") is not None:
             learner = {**learner, "kind": "public_tuning"}
         elif isinstance(learner, dict) and learner.get("kind") == "tuning":
@@ -103,6 +109,7 @@ class LearnJob(PrivateJob):
         self._check_noise()
         held.check(self)
         weighting.check(self)
+        goals.check(self)
         return self
 
     def _check_statistic(self, learner: ReleaseLearner) -> None:
@@ -227,7 +234,8 @@ class LearnJob(PrivateJob):
     @property
     def evaluation(self) -> held.Evaluating | None:
         """How the model is evaluated: as given, else on the share that is held out."""
-        return held.Evaluating() if self.evaluate is None and isinstance(self.holdout, float) else self.evaluate
+        found = held.Evaluating() if self.evaluate is None and isinstance(self.holdout, float) else self.evaluate
+        return goals.evaluating(self, found)
 
     def charges(self) -> tuple[Charge, ...]:
         if not self.private:
@@ -252,6 +260,7 @@ class LearnJob(PrivateJob):
             yield "statistic", f"{statistic.name}, {statistic.size:,} integers on a 2^-{self.lattice.bits} grid"
         yield from loose_norm(self.domain)
         yield "learner", self.learner.name
+        yield from goals.plan(self)
         yield from self.forecast()
         if (measured := held.planned(self)) is not None:
             yield from measured.plan()
@@ -353,6 +362,7 @@ class LearnJob(PrivateJob):
         model = LinearModel(
             learned.domain or self.domain, learned.weights, statement, self.learner.name, details, bars
         )
+        model = goals.decided(self, model)
         return held.measured(self, run, model, learn_outcome(self, model, released))
 
     def _released(self, run: Run, how: Mapping[str, Any]) -> Release:

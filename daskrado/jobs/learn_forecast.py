@@ -33,9 +33,15 @@ def _excess_lines(job: LearnJob) -> Iterator[Line]:
     whom = "units" if job.asked.protect.column is not None else "rows"
     rule = "than without noise (a public rule)"
     if isinstance(job.learner, IterativeLearner):
-        yield "forecast", f"about {job.learner.excess(job.facts):.2g} more loss per row {rule}"
+        outlook = job.trainer.outlook(job.facts)
+        if outlook is None:
+            yield "forecast", f"about {job.learner.excess(job.facts):.2g} more loss per row {rule}"
+        else:
+            yield "forecast", f"{outlook} those without noise (intervals held nine of ten tables measured)"
         if job.counts_rows:
-            yield "", f"were there other numbers of {whom}: {', '.join(_said(job, rows) for rows in SECRET_SIZES)}"
+            what = "" if outlook is None else "error "
+            said = ", ".join(_said(job, rows) for rows in SECRET_SIZES)
+            yield "", f"were there other numbers of {whom}: {what}{said}"
     elif _excess(job, SECRET_SIZES[0]) is not None:
         sizes: tuple[int, ...] = SECRET_SIZES
         if not job.counts_rows:
@@ -46,9 +52,11 @@ def _excess_lines(job: LearnJob) -> Iterator[Line]:
 
 
 def _excess(job: LearnJob, rows: int) -> float | None:
-    """The forecast for a number of rows; None where the learner has none."""
+    """The forecast for a number of rows, of error where it is calibrated; None where the learner has none."""
     if isinstance(job.learner, IterativeLearner):
-        return job.trainer.excess(replace(job.facts, rows=rows))
+        facts = replace(job.facts, rows=rows)
+        outlook = job.trainer.outlook(facts)
+        return job.trainer.excess(facts) if outlook is None else outlook.error.value
     chosen = job.calibrated()
     if chosen is None:
         return None

@@ -103,7 +103,7 @@ def own_link(learner: str, details: Mapping[str, Any]) -> Link | None:
         return Logistic(offset=0.0 if weights is None else math.log(weights[0] / weights[1]))
     if weights is not None:
         return None
-    return Pieces() if loss == "square" or (loss is None and learner == "moments") else None
+    return Pieces() if loss == "square" or (loss is None and learner in ("moments", "placed_moments")) else None
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,11 @@ class PrivateClassifier(LakeClassifier):
 
     ``domain`` holds public bounds and categories, ``dataset`` is the name by which the ledger knows the rows,
     ``unit`` the column of the ids of the people who own them (without it the guarantee is for one row), ``rows`` a
-    public guess at their number. ``learner`` is a kind, or a mapping with its options. In place of a Domain
-    an array of numbers has ``bounds``, a pair for all columns or one for each, and ``classes``, the negative one
-    first. ``private=False`` protects nobody, needs neither, and behaves as any other estimator of scikit-learn.
+    public guess at their number. ``learner`` is a kind, or a mapping with its options; ``goal`` is what ``auto``
+    learns for: "error", "auc", "logloss" or ``{"cost": 5}``, where a missed positive costs five false alarms. In
+    place of a Domain an array of numbers has ``bounds``, a pair for all columns or one for each, and ``classes``, the
+    negative one first. ``private=False`` protects nobody, needs neither, and behaves as any other estimator of
+    scikit-learn.
 
     Sensitivity
         Derived by the learner's statistics from the Domain's norm bound and the relation.
@@ -48,6 +50,7 @@ class PrivateClassifier(LakeClassifier):
         relation: str = "add_remove",
         unit: str | Mapping[str, Any] | None = None,
         learner: str | Mapping[str, Any] = "auto",
+        goal: str | Mapping[str, Any] | None = None,
         rows: int | None = None,
         private: bool = True,
         ledger: str | Path | None = None,
@@ -64,6 +67,7 @@ class PrivateClassifier(LakeClassifier):
         self.relation = relation
         self.unit = unit
         self.learner = learner
+        self.goal = goal
         self.rows = rows
         self.private = private
         self.ledger = ledger
@@ -72,7 +76,7 @@ class PrivateClassifier(LakeClassifier):
         self.cluster = cluster
 
     def _job(self, domain: Domain) -> Mapping[str, Any]:
-        return {**common_keys(self), "learner": self._learner(domain), "rows": self.rows}
+        return {**common_keys(self), "learner": self._learner(domain), "goal": self.goal, "rows": self.rows}
 
     def _learner(self, domain: Domain) -> Any:
         if not self.private and self.learner == "auto":

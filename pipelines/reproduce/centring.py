@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 from dp_erm import say
 from peers import rows_of
-from tables import LOADERS, public_domain
+from tables import LOADERS, wide_domain
 
 from daskrado.lake.collect import open_passes
 from daskrado.lake.scan import open_lake
@@ -71,15 +71,10 @@ def frauds(rows: int) -> tuple[pd.DataFrame, Domain]:
 
 
 def real(name: str, rows: int) -> tuple[pd.DataFrame, Domain]:
-    """A table with plain numbers from 0, or from minus the power of 10, and an intercept of 1."""
+    """A table with plain numbers between wide bounds, and an intercept of 1."""
     table, categories = LOADERS[name]()
-    known = public_domain(name, table, categories)
-    table = table.sample(min(rows, len(table)), random_state=0).reset_index(drop=True)
-    columns = {column: known.columns[column].model_dump() for column in known.columns}
-    for column, keys in columns.items():
-        if keys["kind"] == "numeric" and name != "eeg" and table[column].min() >= 0:
-            keys["lower"] = 0.0
-    return table, Domain.model_validate({"label": known.label.model_dump(), "columns": columns})
+    domain = wide_domain(name, table, categories)
+    return table.sample(min(rows, len(table)), random_state=0).reset_index(drop=True), domain
 
 
 MADE = {"mails": mails, "frauds": frauds}

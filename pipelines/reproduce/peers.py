@@ -2,7 +2,8 @@
 
 python pipelines/reproduce/peers.py --json [--tables adult,adult_bins,kdd,covertype,magic,diabetes130]
 (adult_paper: scaled by the columns' maxima, as in Chaudhuri et al. 2011; any name with _bins: cut at public edges by
-one rule; adult_classes: cut where statistical offices cut)
+one rule; adult_classes: cut where statistical offices cut; any name with _wide: plain numbers and an intercept, so
+that numbers are placed in private)
 diffprivlib and interpret take part where they are installed. All choices of ours come from public facts.
 """
 
@@ -25,7 +26,7 @@ import pandas as pd
 import pyarrow as pa
 from dp_erm import draw, errors, folds, say
 from public_bins import CLASSES, by_rule, rule
-from tables import LOADERS, paper_domain, public_domain
+from tables import LOADERS, paper_domain, public_domain, wide_domain
 
 from daskrado.errors import UsageError
 from daskrado.lake.collect import Passes
@@ -39,7 +40,7 @@ from daskrado.privacy.relations import Relation
 from daskrado.statistics.slopes import SECRET_ROW_BITS
 from daskrado.table.domain import Domain, NumericColumn
 from daskrado.table.encoding import encode_table
-from daskrado.table.lattice import clip_rows
+from daskrado.table.lattice import Lattice, clip_rows
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0)
 DELTA = 1e-6
@@ -54,13 +55,15 @@ OURS: dict[str, tuple[IterativeLearner, float]] = {
 
 def load(name: str, most: int) -> tuple[pd.DataFrame, Callable[[float], Domain]]:
     """A table, and its Domain at an epsilon: bins are finer where there is more budget."""
-    base = name.removesuffix("_bins").removesuffix("_paper").removesuffix("_classes")
+    base = name.partition("_")[0]
     table, categories = LOADERS[base]()
     rows = min(most, len(table))
 
     def domain(epsilon: float) -> Domain:
         if name.endswith("_paper"):
             return paper_domain(base, table, categories)
+        if name.endswith("_wide"):
+            return wide_domain(base, table, categories)
         edges = CLASSES[base] if name.endswith("_classes") else None
         if name.endswith("_bins"):
             edges = by_rule(base, *rule(rows * 9 // 10, epsilon))
@@ -140,14 +143,21 @@ def peers() -> dict[str, Callable[[Split, float], np.ndarray]]:
 def ours(
     learner: IterativeLearner, delta: float, train: Passes, rows: int, epsilon: float, relation: Relation
 ) -> Any:
-    """Weights, or None where the public rule refuses the budget."""
-    facts = PublicFacts(rows, train.domain.width, train.domain.norm_bound, relation, epsilon, delta)
+    """What was learned, or None where the public rule refuses the budget."""
+    domain = train.domain
+    known = (rows, domain.width, domain.norm_bound, relation, epsilon, delta)
+    facts = PublicFacts(*known, numbers=learner.numbers(domain))
     try:
         learner.guarantee(facts)
     except UsageError as error:
         say(str(error))
         return None
-    return learner.learn(Session(train, lambda: None), facts).weights
+    return learner.learn(Session(train, lambda: None), facts)
+
+
+def under(test: Passes, domain: Domain | None) -> Passes:
+    """The rows to test on, as a learner placed their numbers."""
+    return test if domain is None else test.under(domain, Lattice(domain.norm_bound, test.lattice.bits))
 
 
 def run(name: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -170,9 +180,10 @@ def run(name: str, options: argparse.Namespace) -> dict[str, Any]:
                 for who, (learner, delta) in chosen.items():
                     for epsilon in group:
                         for _ in range(options.runs):
-                            weights = ours(learner, delta, train, rows, epsilon, relation)
-                            if weights is not None:
-                                note(f"{who} [{relation}]", epsilon, float(errors(test, [weights])[0]))
+                            learned = ours(learner, delta, train, rows, epsilon, relation)
+                            if learned is not None:
+                                held = under(test, learned.domain)
+                                note(f"{who} [{relation}]", epsilon, float(errors(held, [learned.weights])[0]))
             if not options.no_peers:
                 beside(table, domain, fold, group, note)
             say(f"{name}, {domain.width} features: fold {fold + 1} of {options.folds} done")

@@ -175,6 +175,16 @@ def public_domain(
     return _domain(label, positive, negative, columns, 1.0, 0.25 if name == "eeg" else 0.0)
 
 
+def wide_domain(name: str, table: pd.DataFrame, categories: dict[str, list[str]]) -> Domain:
+    """What an owner writes down: plain numbers from 0, or minus the power of 10, an intercept, the usual norm."""
+    known = public_domain(name, table, categories)
+    columns = {column: known.columns[column].model_dump() for column in known.columns}
+    for column, keys in columns.items():
+        if keys["kind"] == "numeric" and name != "eeg" and table[column].min() >= 0:
+            keys["lower"] = 0.0
+    return Domain.model_validate({"label": known.label.model_dump(), "columns": columns})
+
+
 def _domain(label: str, positive: str, negative: str, columns: dict[str, Any], bound: float, one: float) -> Domain:
     return Domain.model_validate(
         {

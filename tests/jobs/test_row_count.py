@@ -109,7 +109,7 @@ def test_the_rule_reckons_with_the_noisy_count_and_never_with_the_true_one(
     clinic: Clinic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The regularisation that is published is the public rule at the count that was released, however wrong it is."""
-    job = job_of(clinic, learner="output_perturbation", budget={"epsilon": 2.0})
+    job = job_of(clinic, learner={"kind": "output_perturbation", "centre": False}, budget={"epsilon": 2.0})
     genuine = DiscreteLaplace.perturb
     monkeypatch.setattr(DiscreteLaplace, "perturb", lambda self, v: genuine(self, v * 0 + (77_000 << 16)))
     found = daskrado.run(job, write=False)

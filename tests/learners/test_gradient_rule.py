@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,6 +22,7 @@ from daskrado.lake.scan import open_lake
 from daskrado.learners.base import Learner
 from daskrado.learners.on_passes.gradient import PrivateGradient
 from daskrado.learners.on_passes.iterative import GOOD_NORM, Session
+from daskrado.learners.on_passes.outlook import ERROR
 from daskrado.learners.on_passes.preconditioner import (
     NEIGHBOUR_SHARE,
     OWN_DEVIATIONS,
@@ -359,12 +361,13 @@ def test_finer_bins_hold_the_coarser_edges_and_follow_public_facts(bins: ModuleT
 
 
 def test_a_plan_forecasts_for_other_numbers_of_rows_where_theirs_is_secret() -> None:
-    """Noise over signal falls as one over the rows, and so does the forecast."""
+    """Noise over signal falls as one over the rows, and the forecast of error follows it."""
     label = {"column": "y", "positive": 1, "negative": 0}
     domain = {"label": label, "columns": {"a": {"kind": "numeric", "lower": 0, "upper": 1}}}
     keys = {"dataset": "d", "lake": "nowhere", "domain": domain, "output": "o", "rows": 50_000}
     protect = {"relation": "add_remove", "unit": "one row"}
-    job = load_job({**keys, "protect": protect, "budget": {"epsilon": 1, "delta": 1e-6}, "learner": "gradient"})
+    job = load_job({**keys, "protect": protect, "budget": {"epsilon": 0.05, "delta": 1e-6}, "learner": "gradient"})
     (line,) = [text for name, text in job.plan() if text.startswith("were there other numbers of rows: ")]
-    found = [float(part.split(" at ")[0]) for part in line.partition(": ")[2].split(", ") if part[0].isdigit()]
-    assert found == pytest.approx([found[0], found[0] / 10, found[0] / 100], rel=0.05)
+    found = [float(part.split(" at ")[0]) for part in line.partition("error ")[2].split(", ") if part[0].isdigit()]
+    ratio = PrivateGradient(centre=False).schedule(replace(job.facts, rows=10_000)).ratio  # type: ignore[attr-defined]
+    assert found == pytest.approx([ERROR.at(ratio / times).value for times in (1, 10, 100)], rel=0.05)

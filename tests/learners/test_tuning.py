@@ -185,6 +185,9 @@ def test_a_run_publishes_one_model_and_no_counts(clinic: Clinic, tmp_path: Path)
         "tilt_length_expected",
         "cover_share",
         "cover_std_of_margins",
+        "centred_numbers",
+        "share_of_centring",
+        "noise_std_of_counts",
     }
 
 

@@ -12,15 +12,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from daskrado.lake.steps import begin_step
 from daskrado.learners.on_passes.iterative import Session
-from daskrado.privacy.noise import MAX_SCALE, discrete_gaussian
+from daskrado.privacy.noise import MAX_SCALE, discrete_gaussian, discrete_laplace
 from daskrado.privacy.perturbation import PublicFacts
+from daskrado.privacy.relations import Sensitivity
 from daskrado.statistics.base import Summary
+from daskrado.statistics.bounded import Bounded
 from daskrado.statistics.number_cells import FINE, NumberCells
 from daskrado.table.columns import plain_numbers
 from daskrado.table.domain import Domain, NumericColumn
@@ -43,22 +46,49 @@ Counts = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Centring:
-    """A share of mu^2, and the noise on each count, in rows."""
+    """A share of mu^2, or of epsilon where it is ``pure``, and the deviation of the noise on each count, in rows."""
 
     share: float
     noise: float
+    pure: bool = False
 
     @classmethod
-    def planned(cls, facts: PublicFacts, mu: float, reach: float) -> Centring | None:
-        """The public rule; ``reach`` is how far one unit moves the counts of a round. None where it cannot pay."""
-        if not facts.numbers:
-            return None
-        if not reach:  # labels alone are secret: numbers are public
-            return cls(0.0, 0.0)
-        alone = reach * math.sqrt(ROUNDS) / mu
+    def planned(cls, facts: PublicFacts, mu: float) -> Centring | None:
+        """The public rule. None where it cannot pay.
+
+        *Sensitivity*: a round moves by at most the l2 of :func:`moved`, so ROUNDS Gaussians of deviation s cost
+        ROUNDS l2^2 / s^2 = share mu^2.
+        """
+        if not facts.numbers or not (far := moved(facts).l2):
+            return cls._free(facts)
+        alone = far * math.sqrt(ROUNDS) / mu
         share = min(MOST_SHARE, max(LEAST_SHARE, (WANTED * alone / facts.rows) ** 2))
-        noise = facts.surplus * alone / math.sqrt(share)
-        return cls(share, noise) if noise <= min(facts.rows / ENOUGH, MAX_SCALE * _STEP) else None
+        return cls._worthwhile(facts, cls(share, facts.surplus * alone / math.sqrt(share)))
+
+    @classmethod
+    def purely(cls, facts: PublicFacts) -> Centring | None:
+        """The same rule with Laplace noise, for learners whose own cost is no Gaussian's.
+
+        *Sensitivity*: a round moves by at most the l1 of :func:`moved`, so ROUNDS draws of Laplace noise of scale b,
+        whose deviation is sqrt(2) b, cost ROUNDS l1 / b = share epsilon, a pure guarantee; what follows has the rest
+        of epsilon, whatever the counts became (basic composition).
+        """
+        if facts.sites > 1:  # shares of Laplace noise add up to none
+            return None
+        if not facts.numbers or not (far := moved(facts).l1):
+            return cls._free(facts)
+        alone = math.sqrt(2.0) * ROUNDS * far / facts.epsilon * (1 + 1e-9)  # above what rounding may take off
+        share = min(MOST_SHARE, max(LEAST_SHARE, WANTED * alone / facts.rows))
+        return cls._worthwhile(facts, cls(share, alone / share, pure=True))
+
+    @classmethod
+    def _free(cls, facts: PublicFacts) -> Centring | None:
+        """Where labels alone are secret, numbers are public."""
+        return cls(0.0, 0.0) if facts.numbers else None
+
+    @staticmethod
+    def _worthwhile(facts: PublicFacts, plan: Centring) -> Centring | None:
+        return plan if plan.noise <= min(facts.rows / ENOUGH, MAX_SCALE * _STEP) else None
 
     @property
     def steps(self) -> float:
@@ -69,6 +99,14 @@ class Centring:
 def counted(facts: PublicFacts) -> NumberCells:
     """What a round counts, as far as its sensitivity and its size go."""
     return NumberCells(facts.width, tuple(range(facts.numbers)), CELLS, 1.0)
+
+
+def moved(facts: PublicFacts) -> Sensitivity:
+    """How far one protected unit moves the counts of a round."""
+    cells = counted(facts)
+    if facts.spread or facts.weighted:
+        return Bounded(facts.width, cells, facts.rows_per_unit, _BITS).sensitivity(facts.relation)
+    return cells.sensitivity(facts.relation).times(facts.rows_per_unit)
 
 
 def centred(session: Session, facts: PublicFacts, plan: Centring) -> tuple[Session, PublicFacts]:
@@ -95,7 +133,23 @@ def centred(session: Session, facts: PublicFacts, plan: Centring) -> tuple[Sessi
 
 
 def _perturbed(plan: Centring, part: float, summary: Summary) -> NDArray[np.int64]:
+    if plan.pure:
+        return discrete_laplace(summary.vector, plan.steps / math.sqrt(2.0))
     return discrete_gaussian(summary.vector, part * plan.steps)
+
+
+def in_words(facts: PublicFacts, plan: Centring | None) -> str:
+    """For a plan."""
+    if plan is None:
+        return f"{facts.numbers} stay as the domain scales them: too few rows to find their places in this budget"
+    noise = f"standard deviation {plan.noise:.4g} rows on counts" if plan.noise else "no noise is needed"
+    return f"{facts.numbers} centred and scaled first by {100 * plan.share:.2g} % of the budget ({noise})"
+
+
+def as_details(facts: PublicFacts, plan: Centring) -> dict[str, Any]:
+    """For a model's details."""
+    found = {"centred_numbers": facts.numbers, "share_of_centring": plan.share}
+    return found | {"noise_std_of_counts": plan.noise}
 
 
 def _seen(counts: Counts, noise: float, rows: int) -> NDArray[np.bool_]:

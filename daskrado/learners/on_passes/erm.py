@@ -22,6 +22,7 @@ from daskrado.learners.on_passes.iterative import (
     TrainingLoss,
     check_worthwhile,
 )
+from daskrado.learners.on_passes.placing import PlacingLearner
 from daskrado.learners.on_passes.solver import Objective, Solution, certifiable, minimise
 from daskrado.losses.margin import Huber, Logistic, Loss, SmoothHinge
 from daskrado.losses.residual import ResidualHuber, ResidualSquare
@@ -115,7 +116,7 @@ class Erm(LossLearner):
 
 
 @dataclass(frozen=True)
-class OutputPerturbation(LossLearner):
+class OutputPerturbation(PlacingLearner, LossLearner):
     """The minimiser plus L2-gamma noise: pure epsilon.
 
     Without ``regularisation``, a public rule balances noise and bias: 2 sqrt(d reach R / (n epsilon)) / GOOD_NORM.
@@ -131,6 +132,7 @@ class OutputPerturbation(LossLearner):
     loss: TrainingLoss = Logistic()  # noqa: RUF009 - frozen
     regularisation: Annotated[float | None, InRange] = None
     tolerance: Annotated[float, Field(gt=0, lt=1e-3)] = FINEST
+    centre: bool = True
 
     name: ClassVar[str] = "output_perturbation"
     default_bits: ClassVar[int] = FINE_BITS
@@ -144,7 +146,7 @@ class OutputPerturbation(LossLearner):
         lever = facts.width * reach(self.loss, facts) * facts.norm_bound / (facts.rows * facts.epsilon)
         return math.sqrt(2 * lever) * facts.norm_bound / GOOD_NORM
 
-    def guarantee(self, facts: PublicFacts) -> Guarantee:
+    def _guarantee(self, facts: PublicFacts) -> Guarantee:
         check_ridge(self.ridge(facts))
         reach(self.loss, facts)
         check_worthwhile(facts)
@@ -152,12 +154,12 @@ class OutputPerturbation(LossLearner):
         theorem = "output perturbation (Chaudhuri, Monteleoni and Sarwate 2011), approximate minimiser counted in"
         return Guarantee(PureEvent(facts.epsilon), 0.0, "output perturbation", theorem, (DRAWN,))
 
-    def forecast(self, facts: PublicFacts) -> Iterator[tuple[str, str]]:
+    def _forecast(self, facts: PublicFacts) -> Iterator[tuple[str, str]]:
         scale = self._scale(facts)
         yield "minimises", f"mean {self.loss.name} loss + {self.ridge(facts):.4g}/2 |w|^2, intercept included"
         yield "noise", f"length {scale * facts.width:.4g} expected on the weights"
 
-    def excess(self, facts: PublicFacts) -> float:
+    def _excess(self, facts: PublicFacts) -> float:
         """slope * |noise| R + ridge/2 |w|^2 at |w| R = GOOD_NORM."""
         noise = self._scale(facts) * facts.width * facts.norm_bound * (self.loss.lipschitz or 1.0)
         return noise + _bias(self.ridge(facts), facts)
@@ -175,12 +177,12 @@ class OutputPerturbation(LossLearner):
         plain = output_scale(self.loss, self.ridge(facts), facts, facts.epsilon, self._tolerance(facts))
         return plain + self._step(facts) * math.sqrt(facts.width) / facts.epsilon
 
-    def learn(self, session: Session, facts: PublicFacts) -> Learned:
+    def _learn(self, session: Session, facts: PublicFacts) -> Learned:
         objective = Objective(self.loss, self.ridge(facts), facts.rows)
 
         def solved() -> Solution:
             _read(session, self.loss)
-            return _solve(objective, session, self._tolerance(facts))
+            return minimise(objective, session.passes, self._tolerance(facts), share=session.share, certify=True)
 
         weights = session.draw(solved, lambda found: self.release(found, facts).weights)
         return self._published(weights, facts)
@@ -224,7 +226,7 @@ class Tilt:
 
 
 @dataclass(frozen=True)
-class ObjectivePerturbation(LossLearner):
+class ObjectivePerturbation(PlacingLearner, LossLearner):
     """The minimiser of a randomly tilted objective: pure epsilon, or (epsilon, delta) with Gaussian noise.
 
     ``noise`` auto takes the Gaussian where there is a delta and its expected length is below that of the L2-gamma
@@ -248,6 +250,7 @@ class ObjectivePerturbation(LossLearner):
     noise: Literal["auto", "gamma", "gaussian"] = "auto"
     tight: bool = False
     tolerance: Annotated[float, Field(gt=0, lt=1e-3)] = FINEST
+    centre: bool = True
 
     name: ClassVar[str] = "objective_perturbation"
     default_bits: ClassVar[int] = FINE_BITS
@@ -298,7 +301,7 @@ class ObjectivePerturbation(LossLearner):
         delta = facts.delta * math.exp(-facts.epsilon * share / 2)
         return objective_gaussian(self.loss, ridge, facts, epsilon, delta, tight=self.tight)
 
-    def guarantee(self, facts: PublicFacts) -> Guarantee:
+    def _guarantee(self, facts: PublicFacts) -> Guarantee:
         noise = self.planned(facts).noise
         check_worthwhile(facts)
         if noise.kind == "gamma":
@@ -310,7 +313,7 @@ class ObjectivePerturbation(LossLearner):
         event = ApproximateEvent(facts.epsilon, facts.delta)
         return Guarantee(event, facts.delta, "gaussian objective perturbation", theorem, (IDEALISED,))
 
-    def forecast(self, facts: PublicFacts) -> Iterator[tuple[str, str]]:
+    def _forecast(self, facts: PublicFacts) -> Iterator[tuple[str, str]]:
         plan = self.planned(facts)
         raised = f" (raised by {plan.noise.extra:.4g})" if plan.noise.extra else ""
         yield "minimises", f"mean {self.loss.name} loss + {plan.ridge:.4g}/2 |w|^2{raised}, intercept included"
@@ -327,11 +330,11 @@ class ObjectivePerturbation(LossLearner):
             ),
         )
 
-    def excess(self, facts: PublicFacts) -> float:
+    def _excess(self, facts: PublicFacts) -> float:
         """|tilt|^2 / (2 ridge) + ridge/2 |w|^2 at |w| R = GOOD_NORM, the bias at the raised ridge, and the cover."""
         return self.planned(facts).excess(self.loss, facts)
 
-    def learn(self, session: Session, facts: PublicFacts) -> Learned:
+    def _learn(self, session: Session, facts: PublicFacts) -> Learned:
         """Spend, draw the tilt, solve, and publish with the noise that covers the solver's distance."""
         plan = self.planned(facts)
         noise = plan.noise
@@ -344,7 +347,7 @@ class ObjectivePerturbation(LossLearner):
         tilt = session.draw(read, lambda rows: sample(facts.width, noise.scale) / rows)
         objective = Objective(self.loss, plan.total, facts.rows, tilt)
         weights = session.draw(
-            lambda: _solve(objective, session, plan.tolerance),
+            lambda: minimise(objective, session.passes, plan.tolerance, share=session.share, certify=True),
             lambda found: _noisy(_certified(found), plan.step, plan.cover),
         )
         details = _described(self.loss, plan.ridge)
@@ -370,10 +373,6 @@ def _read(session: Session, loss: Loss) -> None:
     passes, width = session.passes, session.passes.domain.width
     start = RiskSum(width, loss, np.zeros(width), passes.lattice, passes.lake.rows, second=False)
     passes.sum(start, share=session.share, progress=session.progress)
-
-
-def _solve(objective: Objective, session: Session, tolerance: float) -> Solution:
-    return minimise(objective, session.passes, tolerance, share=session.share, certify=True)
 
 
 def _certified(found: Solution) -> NDArray[np.float64]:

@@ -15,7 +15,7 @@ from pydantic import Field
 from daskrado.errors import UsageError
 from daskrado.lake.steps import begin_step
 from daskrado.learners.on_passes import residuals
-from daskrado.learners.on_passes.centring import ROUNDS, Centring, centred, counted
+from daskrado.learners.on_passes.centring import ROUNDS, Centring, as_details, centred, counted, in_words
 from daskrado.learners.on_passes.descent_errors import Trace, descent_bars, published_weights
 from daskrado.learners.on_passes.iterative import (
     GOOD_NORM,
@@ -27,6 +27,7 @@ from daskrado.learners.on_passes.iterative import (
     TrainingLoss,
     check_worthwhile,
 )
+from daskrado.learners.on_passes.outlook import Outlook
 from daskrado.learners.on_passes.preconditioner import OWN_DEVIATIONS, Preconditioner
 from daskrado.learners.on_passes.schedule import STEPS, Schedule, noises, schedule
 from daskrado.losses.margin import Huber, HuberLogistic, Loss, SmoothHinge
@@ -159,7 +160,7 @@ class PrivateGradient(LossLearner):
         """What finding the places of numbers costs, or None where they stay as they are."""
         if not self.centre or not facts.numbers:
             return None
-        return Centring.planned(facts, mu, _reach(facts, counted(facts)))
+        return Centring.planned(facts, mu)
 
     def _noises(self, facts: PublicFacts, mu: float) -> tuple[float, float]:
         if (places := self.centring(facts, mu)) is not None:
@@ -191,7 +192,7 @@ class PrivateGradient(LossLearner):
             ),
         )
         if self.centre and facts.numbers:
-            yield "numbers", _centred_in_words(facts, self.centring(facts, self.calibration(facts).mu))
+            yield "numbers", in_words(facts, self.centring(facts, self.calibration(facts).mu))
         if (noise := self._spread_noise(facts, self.calibration(facts).mu)) is not None:
             share = f"{100 * residuals.SHARE:g} % of the budget, standard deviation {noise:.4g} rows"
             yield "residuals", f"how far they spread is released for intervals, by {share}"
@@ -210,6 +211,10 @@ class PrivateGradient(LossLearner):
     def excess(self, facts: PublicFacts) -> float:
         """D v, D = GOOD_NORM, v noise over signal: the least of D^2 / (2 l) + l v^2 / 2 over lengths l of descent."""
         return GOOD_NORM * self.schedule(facts).ratio
+
+    def outlook(self, facts: PublicFacts) -> Outlook | None:
+        plan = self.schedule(facts)
+        return Outlook.of(plan.ratio) if plan.loss.target == "sides" else None
 
     def learn(self, session: Session, facts: PublicFacts) -> Learned:
         """Descend; the grant is spent before the first draw."""
@@ -243,8 +248,7 @@ class PrivateGradient(LossLearner):
         told = np.array([published_weights(domain, *pair) for pair in zip(traces, total, strict=True)])
         details = self._details(plan)
         if places is not None:
-            details |= {"centred_numbers": facts.numbers, "share_of_centring": places.share}
-            details["noise_std_of_counts"] = places.noise
+            details |= as_details(facts, places)
         return self._told(session, facts, traces, told / facts.norm_bound, details)
 
     def _told(
@@ -310,13 +314,6 @@ class PrivateGradient(LossLearner):
         if isinstance(plan.loss, Huber | SmoothHinge | HuberLogistic | ResidualHuber):
             details["h"] = plan.loss.h
         return details | ({"huber_share": plan.loss.share} if isinstance(plan.loss, HuberLogistic) else {})
-
-
-def _centred_in_words(facts: PublicFacts, places: Centring | None) -> str:
-    if places is None:
-        return f"{facts.numbers} stay as the domain scales them: too few rows to find their places in this budget"
-    noise = f"standard deviation {places.noise:.4g} rows on counts" if places.noise else "no noise is needed"
-    return f"{facts.numbers} centred and scaled first by {100 * places.share:.2g} % of the budget ({noise})"
 
 
 def _followed(follow: Sequence[Callable[[Vector], Vector]], vectors: Vector) -> Vector:

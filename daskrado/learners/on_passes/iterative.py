@@ -16,6 +16,7 @@ from daskrado.errors import UsageError
 from daskrado.lake.collect import Passes, Share
 from daskrado.learners.base import Learned as Learned
 from daskrado.learners.base import Learner
+from daskrado.learners.on_passes.outlook import Outlook
 from daskrado.losses.margin import PACKAGE, Loss
 from daskrado.losses.residual import ResidualHuber
 from daskrado.privacy.accountant import Event, gaussian_sigma
@@ -130,6 +131,11 @@ class IterativeLearner(Learner):
     @abstractmethod
     def excess(self, facts: PublicFacts) -> float:
         """A public forecast of the excess risk that privacy costs, in units of the loss."""
+
+    def outlook(self, facts: PublicFacts) -> Outlook | None:
+        """A calibrated forecast of what noise costs in error and AUC, where there is one."""
+        del facts
+        return None
 
     @abstractmethod
     def learn(self, session: Session, facts: PublicFacts) -> Learned:

@@ -74,9 +74,9 @@ class OneVersusRest(IterativeLearner):
         return replace(self, classes=len(label.classes))
 
     def part(self, facts: PublicFacts) -> PublicFacts:
-        """What the fit of one class may know: its share of the budget."""
+        """What the fit of one class may know: its share of the budget. Numbers stay: all classes have one scale."""
         epsilon, delta = (down(exact(whole) / self.classes) for whole in (facts.epsilon, facts.delta))
-        return replace(facts, epsilon=epsilon, delta=delta)
+        return replace(facts, epsilon=epsilon, delta=delta, numbers=0)
 
     def settled(self, facts: PublicFacts) -> IterativeLearner:
         return replace(self, learner=self.learner.settled(self.part(facts)))

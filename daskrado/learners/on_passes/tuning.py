@@ -17,6 +17,7 @@ from daskrado.lake.collect import Passes, Share
 from daskrado.lake.shards import KEPT_PLACE
 from daskrado.lake.steps import begin_step
 from daskrado.learners.on_passes.iterative import Guarantee, IterativeLearner, Learned, Session, noise_to_signal
+from daskrado.learners.on_passes.placing import PlacingLearner
 from daskrado.privacy.accountant import ApproximateEvent, Event, PureEvent
 from daskrado.privacy.events import MAX_EPSILON
 from daskrado.privacy.noise import exponential_choice
@@ -108,13 +109,13 @@ class FromGrid(IterativeLearner):
 
 
 @dataclass(frozen=True)
-class Tuning(FromGrid):
+class Tuning(PlacingLearner, FromGrid):
     """The grid's learners, each with the whole budget on one of m + 1 parts; the last part chooses.
 
     Rows are dealt out by public random numbers, never by their content: keyed by the unit's id where units are
     bounded, else by record id under add/remove and by position otherwise. A lake whose folders are named after a
     column is refused where rows go by position. The choice is by the exponential mechanism on the number of mistakes,
-    each row's counted as its weight.
+    each row's counted as its weight. With ``centre`` plain numbers are placed first, once for all of the grid.
 
     Sensitivity
         One protected unit is in one part, with all its rows or with its only one, so the parts' guarantees hold
@@ -127,6 +128,8 @@ class Tuning(FromGrid):
         Chaudhuri, Monteleoni and Sarwate (2011), algorithm 4; McSherry and Talwar (2007).
     """
 
+    centre: bool = True
+
     name: ClassVar[str] = "tuning"
     seeded: ClassVar[bool] = True
 
@@ -134,7 +137,7 @@ class Tuning(FromGrid):
         """What each of the m + 1 parts may know: its public share of the rows."""
         return replace(facts, rows=max(1, facts.rows // (len(self.grid) + 1)))
 
-    def guarantee(self, facts: PublicFacts) -> Guarantee:
+    def _guarantee(self, facts: PublicFacts) -> Guarantee:
         part = self.part(facts)
         if noise_to_signal(part) > 1:
             enough = math.ceil(noise_to_signal(replace(facts, rows=1)))  # rows, of which each part needs so many
@@ -147,10 +150,16 @@ class Tuning(FromGrid):
         how = "exponential mechanism over disjoint parts (Chaudhuri et al. 2011, algorithm 4); "
         return self.placed(facts, self.dearest(facts, how))
 
+    def _forecast(self, facts: PublicFacts) -> Iterator[tuple[str, str]]:
+        return FromGrid.forecast(self, facts)
+
+    def _excess(self, facts: PublicFacts) -> float:
+        return FromGrid.excess(self, facts)
+
     def _rows(self, facts: PublicFacts) -> str:
         return f"about {self.part(facts).rows:,} rows each, as many to choose"
 
-    def learn(self, session: Session, facts: PublicFacts) -> Learned:
+    def _learn(self, session: Session, facts: PublicFacts) -> Learned:
         """Fit each, count mistakes on the last part, choose privately."""
         parts = len(self.grid) + 1
         models = []

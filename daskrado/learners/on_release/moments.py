@@ -64,7 +64,11 @@ class MomentsLearner(ReleaseLearner):
 
     def fit_columns(self, release: Release, domain: Domain) -> Learned:
         """Weights with error bars."""
-        moments, bound = _moments(release), release.lattice.norm_bound
+        classes = release.statistic.classes if isinstance(release.statistic, ClassMoments) else None
+        return self.told(_moments(release), domain, release.lattice.norm_bound, classes)
+
+    def told(self, moments: NoisyMoments, domain: Domain, bound: float, classes: int | None = None) -> Learned:
+        """The same from moments of rows in the unit ball, which have this norm bound."""
         squares, noise = np.diag(moments.second), moments.second_noise
         seen = moments.seen | clearly_there(domain, moments.second, noise)
         known = Identified.of(domain, squares, seen)
@@ -83,8 +87,8 @@ class MomentsLearner(ReleaseLearner):
         weights = limited(domain, squares, found.centre @ theta / bound, found.seen, seen)
         if moments.label is not None:
             details["residual_std"] = domain.label.span[1] * math.sqrt(moments.residual_square(domain, theta, found))
-        if isinstance(release.statistic, ClassMoments):
-            each = [error_bars(domain, moments.of_class(k), known) for k in range(release.statistic.classes)]
+        if classes is not None:
+            each = [error_bars(domain, moments.of_class(k), known) for k in range(classes)]
             bars = ErrorBars.joined(each)
         else:
             bars = error_bars(domain, moments, known)
