@@ -9,8 +9,8 @@ import pytest
 
 from daskrado.errors import BudgetError, LedgerError
 from daskrado.lake.block_facts import Reading
-from daskrado.ledger.history import exported
-from daskrado.ledger.ledger import Grant, Ledger
+from daskrado.ledger.history import check_all, exported
+from daskrado.ledger.ledger import Grant, Ledger, Mark
 from daskrado.ledger.moving import moved
 from daskrado.privacy.events import PureEvent
 
@@ -91,3 +91,30 @@ def test_lakes_of_many_files_cost_little(ledger: Ledger) -> None:
     assert len(kept) < 11 * MANY
     with pytest.raises(BudgetError, match="lake/99999 is already"):
         charge(ledger, "b", reading("99999"))
+
+
+def test_files_that_were_read_without_protection_mark_whoever_is_charged_for_them_later(ledger: Ledger) -> None:
+    """On both back ends: under any name, once for each run, and with the time and the name of that run."""
+    ledger.expose(reading("1", "2").files, Mark.NOT_PRIVATE, run="bare")
+    ledger.expose(reading("2").files, Mark.NOT_PRIVATE, run="again")  # known: nothing is noted
+    ledger.expose(reading("3").files, Mark.MODEL, run="bare")
+    assert sorted(map(len, (value for name, value in notes(ledger).items() if name.startswith("files ")))) == [12, 24]
+    assert ledger.owners("no such lake", reading("1").files) == []  # nobody's yet
+    charge(ledger, "b", reading("4"))
+    assert not ledger.marks("b")
+    assert [marked.mark for marked in ledger.exposures("a", reading("2", "3").files)] == [
+        Mark.NOT_PRIVATE,
+        Mark.MODEL,
+    ]
+    for _ in range(2):
+        charge(ledger, "a", reading("2", "3"))
+    assert [(marked.mark, marked.run) for marked in ledger.marks("a")] == [
+        (Mark.NOT_PRIVATE, "bare"),
+        (Mark.MODEL, "bare"),
+    ]
+    assert ledger.exposures("a", reading("2", "3").files) == []
+    check_all(ledger)
+    with ledger.store.transaction() as rows:
+        rows.execute("DELETE FROM notes WHERE name <> 'secret'")
+    with pytest.raises(LedgerError, match="is damaged"):
+        ledger.exposures("b", reading("1").files)
