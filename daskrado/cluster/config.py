@@ -11,16 +11,18 @@ from daskrado.errors import UsageError
 from daskrado.table.yaml_file import Frozen, parse, read_yaml
 
 MOST_WORKERS = 1024
+_LEAST = 150 * 10**6
 
 
 def _size(value: str) -> str:
     from dask.utils import parse_bytes
 
     try:
-        if value != "auto":
-            parse_bytes(value)
+        size = _LEAST if value == "auto" else parse_bytes(value)
     except ValueError:
         raise ValueError(f"must be a size such as 2GiB or 500MB, got {value!r}") from None
+    if 0 < size < _LEAST:
+        raise ValueError(f"a worker needs at least {_LEAST // 10**6}MB to start, got {value}; or 0 for no limit")
     return value
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from daskrado import __version__
 from daskrado.errors import ClusterError
-from daskrado.lake.asking import ask
+from daskrado.lake.asking import ask, ask_each
 from daskrado.lake.label import job_label
 
 if TYPE_CHECKING:
@@ -38,12 +38,15 @@ def jobs_on(client: Client) -> list[dict[str, Any]]:
 
 
 def same_version(client: Client) -> None:
-    """Refuse a scheduler or a worker with another version of this package, in one line."""
+    """Refuse a scheduler or a worker with another version of this package, in one line.
+
+    A worker that does not answer, as a frozen one, holds nobody up: others do its tasks until it is back or given up.
+    """
     there = {"the scheduler": ask(client, client.run_on_scheduler, _version())}
-    there.update(ask(client, client.run, _version(), on_error="ignore"))
+    there.update({where: version for where, version in ask_each(client, _version()).items() if version is not None})
     for where, version in there.items():
         if version != __version__:
-            runs = "has no daskrado" if version is None else f"runs daskrado {version}"
+            runs = f"runs daskrado {version}" if version else "has no daskrado"
             who = where if where == "the scheduler" else f"worker {where}"
             raise ClusterError(f"{who} {runs}, this job {__version__}: install the same version on all machines")
 
@@ -60,11 +63,11 @@ def _person() -> str:
 
 
 def _version() -> Any:
-    def version() -> str | None:
+    def version() -> str:
         try:
             import daskrado
         except ImportError:
-            return None
+            return ""
         return daskrado.__version__
 
     return version

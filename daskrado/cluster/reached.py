@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -102,9 +103,11 @@ async def _greet(address: str, security: Any, timeout: float) -> None:
 
 
 def wait_for_workers(client: Client, config: ClusterConfig, where: str) -> None:
-    """Wait for the first worker, as long as the configuration says."""
+    """Wait for the first worker, so long as the configuration says; an adaptive cluster starts one for a task."""
     try:
+        knock = client.submit(bool, key=f"daskrado-knock-{secrets.token_hex(8)}", pure=False)
         client.wait_for_workers(1, timeout=config.no_workers_timeout)
+        knock.release()
     except TimeoutError as error:
         raise ClusterError(f"{where}: no worker joined within {config.no_workers_timeout:g} s") from error
 

@@ -76,6 +76,24 @@ def ask_workers(client: Client, method: Callable[..., Any], *given: Any, **optio
         raise Interrupted from error
 
 
+def ask_each(client: Client, function: Callable[..., Any]) -> dict[str, Any]:
+    """What each worker that takes tasks of this job answers: None for one that is silent, as a frozen one is."""
+    limit = min(WORKER_PATIENCE, patience() / 2)
+    addresses = list(workers_of(client))
+
+    async def one(address: str) -> Any:
+        call: Any = client.run(function, workers=[address], on_error="ignore")
+        try:
+            return (await asyncio.wait_for(call, limit)).get(address)
+        except (TimeoutError, OSError):
+            return None
+
+    async def every() -> list[Any]:
+        return await asyncio.gather(*(one(address) for address in addresses))
+
+    return dict(zip(addresses, ask(client, every), strict=True))
+
+
 def persist(client: Client, work: Callable[[], T], afresh: Callable[[], None] | None = None) -> T:
     """Work that is begun anew, after ``afresh()``, when tasks of it were lost and the scheduler is still there."""
     for _ in range(TRIES):

@@ -6,7 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from daskrado.errors import ClusterError
-from daskrado.lake.asking import ask
+from daskrado.lake.asking import ask, ask_each
 from daskrado.lake.row_store import RowStore, disk_room
 
 if TYPE_CHECKING:
@@ -71,7 +71,14 @@ def give_back(client: Client, ticket: str) -> None:
 
 def refuse_spilling(client: Client) -> None:
     """Refuse workers that write their data to disk when memory is short, for work that keeps plain rows as data."""
-    spilling = [address for address, spills in ask(client, client.run, _spills).items() if spills]
+    answers = ask_each(client, _spills)
+    spilling = [address for address, spills in answers.items() if spills]
+    silent = [address for address, spills in answers.items() if spills is None]
+    if silent:
+        raise ClusterError(
+            f"worker {silent[0]} does not answer, so that whether it writes rows to disk in the clear is not known: "
+            "restart it, or take it from the cluster"
+        )
     if spilling:
         raise ClusterError(
             f"worker {spilling[0]} spills data to disk, and rows would lie there in the clear: start workers with "

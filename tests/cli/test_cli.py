@@ -173,6 +173,8 @@ def test_mistakes_on_the_command_line_are_one_line(shell: Shell, clinic: Clinic)
     ):
         wrong = save({"kind": "local", **cluster}, "c.yaml")
         shell.fails(2, f"c.yaml: {key}: must be a size such as 2GiB", "run", pipeline, "--cluster", wrong)
+    small = save({"kind": "local", "memory_limit": "50MB"}, "c.yaml")
+    shell.fails(2, "c.yaml: memory_limit: a worker needs at least 150MB", "run", pipeline, "--cluster", small)
     shell.fails(2, "--rows must be between 1 and 1,000,000,000,000, got 0", "make-lake", "l", "--rows", 0)
     shell.fails(2, "--rows must be between 1 and", "make-lake", "l", "--rows", 99999999999999999999)
     Path("l.yaml").write_text("mine")

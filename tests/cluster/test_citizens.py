@@ -30,10 +30,11 @@ from daskrado.cli.main import cli
 from daskrado.cluster import ClusterConfig, cluster_config, connect
 from daskrado.cluster.jobs import jobs_on
 from daskrado.errors import ClusterError, UsageError
-from daskrado.lake.asking import ask
+from daskrado.lake.asking import ask, ask_each
 from daskrado.lake.collect import collect, open_passes
 from daskrado.lake.label import labelled
 from daskrado.lake.make import make_lake
+from daskrado.lake.room import refuse_spilling
 from daskrado.lake.scan import open_lake
 from daskrado.lake.watch import Watch
 from daskrado.ledger.ledger import Ledger
@@ -345,6 +346,32 @@ def test_ends_that_nobody_else_sees_are_one_line_and_no_charge(
     finally:
         cluster.close()
     assert [entry.state for entry in Ledger.open(own_ledger, create=False).entries()] == ["void"]
+
+
+def test_a_frozen_worker_holds_no_new_job_up() -> None:
+    cluster = SharedCluster(**NO_SPILLING)
+    try:
+        frozen, _ = cluster.worker(), cluster.worker()
+        where = ClusterConfig(kind="scheduler", address=cluster.address, no_workers_timeout=12)
+        os.kill(frozen.pid, signal.SIGSTOP)
+        with connect(where) as client:
+            assert client is not None
+            assert sorted(ask_each(client, int).values(), key=str) == [0, None]
+            with pytest.raises(ClusterError, match="does not answer, so that whether it writes rows to disk"):
+                refuse_spilling(client)
+    finally:
+        os.kill(frozen.pid, signal.SIGCONT)
+        cluster.close()
+
+
+def test_an_adaptive_cluster_without_workers_starts_one(clinic: Clinic, own_ledger: Path) -> None:
+    from distributed import LocalCluster
+
+    path, domain = clinic(600, 3)
+    with LocalCluster(n_workers=0, processes=False, threads_per_worker=1, dashboard_address=None) as cluster:
+        cluster.adapt(minimum=0, maximum=1)
+        result = daskrado.fit(path, domain, dataset="clinic", private=False, learner="mean", cluster=cluster)
+    assert result.model.weights.any()
 
 
 def test_local_workers_share_out_the_machine() -> None:

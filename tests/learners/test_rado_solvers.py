@@ -140,3 +140,24 @@ def test_nothing_to_learn_is_zero() -> None:
 def test_newton_needs_a_ridge(ridge: float) -> None:
     with pytest.raises(UsageError, match="separable rados have no minimiser"):
         RadoNewton(regularisation=ridge)
+
+
+def test_fewer_rados_than_features_are_a_problem_of_their_span() -> None:
+    """40 rados of 60 features, spread over 20,000 columns of zeros: the same weights there, elsewhere 0."""
+    small = np.random.default_rng(5).normal(size=(40, 60)) + 0.3
+    places = np.arange(60) * 331
+    wide = np.zeros((40, 20_000))
+    wide[:, places] = small
+    ridge, v = 0.7, float(small.var(axis=0).mean())
+
+    def risk(theta: np.ndarray) -> float:
+        return float(np.log(np.exp(-small @ theta).mean()) + ridge * v * theta @ theta / 2)
+
+    centred = small - small.mean(axis=0)
+    covariance = centred.T @ centred / 39
+    solved = np.linalg.solve(covariance + ridge * np.trace(covariance) / 60 * np.eye(60), small.mean(axis=0))
+    minimum = minimize(risk, np.zeros(60), method="BFGS", options={"gtol": 1e-9}).x
+    for learner, expected in ((RadoMoments, solved), (RadoNewton, minimum)):
+        found, _ = learner(regularisation=ridge * 20_000 / 60).learn(wide)  # v is a mean over all columns
+        assert found[places] == pytest.approx(expected, abs=1e-6)
+        assert np.abs(np.delete(found, places)).max() < 1e-12

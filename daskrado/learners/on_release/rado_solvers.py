@@ -41,27 +41,42 @@ class RadoMoments(RadoLearner):
         count, width = rados.shape
         if count < 2:
             raise UsageError(f"learner rado_moments needs at least 2 rados, got {count}")
-        mean = rados.mean(axis=0)
-        centred = rados - mean
+        within, basis = _span(rados)
+        mean = within.mean(axis=0)
+        centred = within - mean
         values, vectors = np.linalg.eigh(centred.T @ centred / (count - 1))
-        ridge = _shrinkage_ridge(centred) if self.regularisation is None else self.regularisation
+        ridge = _shrinkage_ridge(centred, width) if self.regularisation is None else self.regularisation
         values = np.maximum(values, 0.0)
-        values += ridge * float(values.mean())
+        values += ridge * float(values.sum()) / width
         # Directions in which the rados do not vary get no weight instead of a division by zero.
         useful = values > float(values.max(initial=0.0)) * 1e-12
-        inverse = np.divide(1.0, values, out=np.zeros(width), where=useful)
+        inverse = np.divide(1.0, values, out=np.zeros(values.size), where=useful)
+        outside = 0 if ridge > 0.0 else width - values.size
         details = {
             "rados": count,
             "dropped_features": int((np.abs(rados).max(axis=0) == 0).sum()),
-            "flat_directions": int((~useful).sum()),
+            "flat_directions": int((~useful).sum()) + outside,
             "ridge": ridge,
         }
-        return vectors @ (inverse * (vectors.T @ mean)), details
+        weights = vectors @ (inverse * (vectors.T @ mean))
+        return weights if basis is None else basis @ weights, details
 
 
-def _shrinkage_ridge(centred: Vector) -> float:
+def _span(rados: Vector) -> tuple[Vector, Vector | None]:
+    """Rados in coordinates of a basis of their span, and the basis, where there are fewer of them than features.
+
+    The weights of both learners lie in that span: their penalties are the same in every direction, and all else
+    that they minimise sees products with rados alone. So 1,024 rados of 20,000 features are a problem of 1,024.
+    """
+    if rados.shape[0] >= rados.shape[1]:
+        return rados, None
+    basis, within = np.linalg.qr(rados.T)
+    return within.T, basis
+
+
+def _shrinkage_ridge(centred: Vector, width: int) -> float:
     """s / (1 - s), where (1 - s) Cov + s v I is Ledoit and Wolf's estimate: the same matrix up to a factor."""
-    count, width = centred.shape
+    count = centred.shape[0]
     covariance = centred.T @ centred / count
     square = float((covariance**2).sum())
     spread = square / width - (float(np.trace(covariance)) / width) ** 2
@@ -102,15 +117,16 @@ class RadoNewton(RadoLearner):
 
         count, width = rados.shape
         variance = float(rados.var(axis=0).mean())
-        theta = np.zeros(width)
+        within, basis = _span(rados)
+        theta = np.zeros(within.shape[1])
         details: dict[str, Any] = {
             "rados": count,
             "dropped_features": int((np.abs(rados).max(axis=0) == 0).sum()),
             "newton_steps": 0,
         }
         if variance == 0.0:
-            return theta, details
-        scaled, penalty = rados / math.sqrt(variance), self.regularisation  # in these units v = 1
+            return np.zeros(width), details
+        scaled, penalty = within / math.sqrt(variance), self.regularisation  # in these units v = 1
 
         def objective(point: Vector) -> float:
             return float(logsumexp(-scaled @ point)) + penalty * float(point @ point) / 2
@@ -123,7 +139,7 @@ class RadoNewton(RadoLearner):
             if float(np.linalg.norm(gradient)) <= self.tolerance * max(1.0, float(np.linalg.norm(mean))):
                 break
             centred = scaled - mean
-            hessian = centred.T @ (weights[:, None] * centred) + penalty * np.eye(width)
+            hessian = centred.T @ (weights[:, None] * centred) + penalty * np.eye(theta.size)
             direction = np.linalg.solve(hessian, gradient)
             size, slope = 1.0, float(gradient @ direction)
             while size > 1e-12 and not objective(theta - size * direction) <= value - 1e-4 * size * slope:
@@ -134,4 +150,5 @@ class RadoNewton(RadoLearner):
             value = objective(theta)
             details["newton_steps"] = done
         details["log_rado_risk"] = float(logsumexp(-scaled @ theta)) - math.log(count)
-        return theta / math.sqrt(variance), details
+        theta = theta / math.sqrt(variance)
+        return theta if basis is None else basis @ theta, details
