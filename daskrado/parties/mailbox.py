@@ -75,6 +75,8 @@ class Mailbox:
     def names(self, folder: str) -> list[str]:
         """The files directly in a folder, sorted, excluding hidden ones (uploads in progress)."""
         with self._clear(folder, "listed"):
+            if self._local:
+                return _listed(self._path(folder))
             found = self._fs.get_file_info(pafs.FileSelector(self._path(folder), allow_not_found=True))
         names = [info.base_name for info in found if info.type == pafs.FileType.File]
         return sorted(name for name in names if not name.startswith("."))
@@ -92,6 +94,15 @@ class Mailbox:
         except (OSError, pa.ArrowException) as error:
             reason = getattr(error, "strerror", None) or " ".join(str(error).split())
             raise DataError(f"{self.where(name)}: cannot be {what} ({reason})") from error
+
+
+def _listed(path: str) -> list[str]:
+    """Arrow looks at every entry, and fails if a temporary file of another party vanishes meanwhile."""
+    try:
+        with os.scandir(path) as entries:
+            return sorted(entry.name for entry in entries if not entry.name.startswith(".") and entry.is_file())
+    except FileNotFoundError:
+        return []
 
 
 def _link(temporary: Path, target: Path) -> bool:

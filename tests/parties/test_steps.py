@@ -27,6 +27,7 @@ from daskrado.learners.on_passes import centring, gradient
 from daskrado.ledger.ledger import Ledger
 from daskrado.models.linear import LinearModel
 from daskrado.parties.keys import PrivateKeys
+from daskrado.parties.mailbox import Mailbox
 from daskrado.parties.serving import serve
 from daskrado.parties.status import status_lines
 from daskrado.parties.steps import run_study
@@ -363,6 +364,17 @@ def test_a_study_that_cannot_be_kept_is_refused_when_it_is_opened(
     with pytest.raises(UsageError, match=message):
         study.open(**{key: value for key, value in {**SHARED, **changes}.items() if value is not None})
     assert not (study.box / "rounds").exists()
+
+
+def test_a_folder_is_listed_while_others_write_to_it(tmp_path: Path) -> None:
+    """Temporary files come and go meanwhile; the lists have whole files alone."""
+    box = Mailbox(tmp_path)
+    with ThreadPoolExecutor(2) as pool:
+        writing = [pool.submit(lambda k: [box.put_new(f"b/{k}-{n}", b"x") for n in range(200)], k) for k in "ab"]
+        while not all(one.done() for one in writing):
+            assert not [name for name in box.names("b") if name.startswith(".")]
+    assert len(box.names("b")) == 400
+    assert box.names("nowhere") == []
 
 
 @pytest.mark.slow
