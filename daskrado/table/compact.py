@@ -127,5 +127,6 @@ class Compact:
         """
         for kind, start, values in self.columns():
             if start == first:
-                return np.where(self.one > 0, values > 0 if kind == TIMES else values, -1).astype(np.int64)
+                found = (values > 0 if kind == TIMES else values).astype(np.int64)  # in bytes, -1 would be 255
+                return np.where(self.one > 0, found, -1)
         raise ValueError(f"no column begins at feature {first}")

@@ -10,6 +10,7 @@ from daskrado.lake.collect import collect
 from daskrado.lake.scan import open_lake
 from daskrado.statistics.counts import Histogram
 from daskrado.statistics.universe import Universe
+from daskrado.table.compact import Layout
 from daskrado.table.domain import Domain
 from daskrado.table.lattice import Lattice
 from daskrado.table.yaml_file import parse
@@ -37,3 +38,16 @@ def test_values_called_true_and_false_are_counted_as_they_are(column: dict, valu
             name = "other" if value == "neither" else value
             expected = int(((frame.flag == value) & (frame.y == truth)).sum())
             assert counts[universe.cells({"flag": name, "y": truth})].sum() == expected
+
+
+def test_a_row_that_counts_as_nothing_has_no_code() -> None:
+    """Not 255, which -1 is in a byte."""
+    domain = Domain.model_validate(
+        {
+            "label": {"column": "y", "positive": 1, "negative": 0},
+            "columns": {"ward": {"kind": "categorical", "values": ["a", "b"]}},
+        }
+    )
+    rows = Layout.of(domain).empty(2)
+    rows.one[:], rows.parts[0][:] = [700, 0], [[1, 0]]
+    assert rows.codes(0).tolist() == [1, -1]
