@@ -98,17 +98,15 @@ def _learns(terms: Terms, plan: RoundPlan, round_: Round) -> list[tuple[str, str
     sums = "sums of every step" if terms.descends else "total"
     others = len(round_.roster) - 1
     exact = terms.central or plan.charge is None
+    seen = ", the noisy sums of every step" if terms.descends else ""
+    needed = getattr(terms.noise, "honest", 1)
+    share = "" if exact else f" with its own share of noise alone; the guarantee needs those of {needed} honest sites"
     return [
         ("the coordinator", f"the {'exact' if exact else 'noisy'} {sums} over {others + 1} sites, no site's own"),
         ("the other sites", "the noisy sums of every step" if terms.descends else "nothing but what is published"),
-        ("readers of the folder", "who took part, when files came and how large they are"),
-        ("all others together", f"if {others} sites and the coordinator tell each other all: this site's sums"
-         + (f", which carry noise as long as {_honest(terms)} sites are honest" if not exact else "")),
-    ]  # fmt: skip
-
-
-def _honest(terms: Terms) -> int:
-    return int(getattr(terms.noise, "honest", 1))
+        ("readers of the folder", f"who took part, when files came, how large they are{seen}"),
+        ("all others together", f"if all of them and the coordinator tell each other all: this site's sums{share}"),
+    ]
 
 
 def _budget(plan: RoundPlan, path: str | Path | None) -> list[tuple[str, str]]:
