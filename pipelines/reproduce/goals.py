@@ -5,8 +5,9 @@ python pipelines/reproduce/goals.py --json [--tables loans,frauds,...] [--draws 
 Variants of the noisy gradient: the rule's loss (from Huber's to the logistic one as noise falls), the logistic loss,
 Huber's, and rows that count by class (the true share of positives stands in for a declared one); and the moments. For
 each: error, AUC, average precision, log-loss of its own probabilities, and the mean cost where a missed positive
-costs as much as ten false alarms, with yes from where those probabilities say so. Chosen on magic, covertype, mails,
-kdd and frauds; the others judge. Huber's margins are taken as if they were log-odds.
+costs as much as ten false alarms, with yes from where those probabilities say so. The cap of Huber's
+share was chosen on all tables here, so that none judges it from outside. Huber's margins are taken as if they were
+log-odds.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class Law:
 
 
 ERROR, AUC = Law(-2.646, 0.623, 1.096), Law(-1.505, 0.733, 1.559)
-"""From ten tables; of nine others, of which none took part, the intervals held 91 and 95 % of the points."""
+"""From ten tables; of nine others, one of them with the same rows, the intervals held 91 and 95 % of the points."""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ Matrix = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 CHANCE = 1e-3  # that any feature of a whole Domain that no row has seems to be there
 HIDDEN = 0.01  # of a column's rows: a category that noise may hide is forgotten only where it has no more
-LITTLE = 0.02  # of a margin, 1 % of a chance: what a category may move a prediction by that noise hides
+LITTLE = 0.01  # of a margin: with the error of its column's mean, what noise hides moves a chance by less than 1 %
 _DEVIATIONS = 5.0  # from which on a square stands out, about
 
 
