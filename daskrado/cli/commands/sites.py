@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 
 Keys = Annotated[Path, "Folder of this party's private keys and memory; it never leaves the machine."]
 SiteName = Annotated[str, "This site's name in the study."]
+OwnLake = Annotated[str, "This site's lake."]
+OwnDataset = Annotated[str, "The name by which this site's ledger knows the lake."]
+Fingerprint = Annotated[str, "The roster's fingerprint, as the other sites read it out (not by the study's folder)."]
+PayAgain = Annotated[bool, "Draw a new share, at a second charge, after one was lost in a crash."]
+SomeBlocks = Annotated[str | None, "Read some blocks alone, each of which pays: COLUMN, or COLUMN:LAST (day:30)."]
+
 site = click.Group("site", help="Take part in a study with rows that stay here.")
 study = click.Group("study", help="Coordinate a study: open it, see how it stands, combine its rounds.")
 
@@ -40,9 +46,9 @@ def preview(
     *,
     site: SiteName,
     keys: Keys,
-    lake: Annotated[str, "This site's lake."],
-    dataset: Annotated[str, "The name by which this site's ledger knows the lake."],
-    blocks: Annotated[str | None, "Read some blocks alone: COLUMN, or COLUMN:LAST (day:30)."] = None,
+    lake: OwnLake,
+    dataset: OwnDataset,
+    blocks: SomeBlocks = None,
     out: Annotated[Path | None, "--out", "--output"] = None,
     ledger: LedgerPath = None,
 ) -> Iterator[str]:
@@ -69,13 +75,11 @@ def contribute(
     *,
     site: SiteName,
     keys: Keys,
-    lake: Annotated[str, "This site's lake."],
-    dataset: Annotated[str, "The name by which this site's ledger knows the lake."],
-    roster: Annotated[str, "The roster's fingerprint, as the other sites read it out (not by the study's folder)."],
-    pay_again: Annotated[bool, "Draw a new share, at a second charge, after one was lost in a crash."] = False,
-    blocks: Annotated[
-        str | None, "Read some blocks alone, each of which pays: COLUMN, or COLUMN:LAST (day:30)."
-    ] = None,
+    lake: OwnLake,
+    dataset: OwnDataset,
+    roster: Fingerprint,
+    pay_again: PayAgain = False,
+    blocks: SomeBlocks = None,
     cluster: OnCluster,
     ledger: LedgerPath = None,
 ) -> Iterator[str]:
@@ -112,13 +116,11 @@ def serve(
     *,
     site: SiteName,
     keys: Keys,
-    lake: Annotated[str, "This site's lake."],
-    dataset: Annotated[str, "The name by which this site's ledger knows the lake."],
-    roster: Annotated[str, "The roster's fingerprint, as the other sites read it out (not by the study's folder)."],
-    pay_again: Annotated[bool, "Draw a new share, at a second charge, after one was lost in a crash."] = False,
-    blocks: Annotated[
-        str | None, "Read some blocks alone, each of which pays: COLUMN, or COLUMN:LAST (day:30)."
-    ] = None,
+    lake: OwnLake,
+    dataset: OwnDataset,
+    roster: Fingerprint,
+    pay_again: PayAgain = False,
+    blocks: SomeBlocks = None,
     timeout: Annotated[float | None, "Seconds to wait for a step of the others; by default for ever."] = None,
     cluster: OnCluster,
     ledger: LedgerPath = None,
