@@ -34,7 +34,7 @@ from daskrado.ledger.endings import outdated
 from daskrado.ledger.journal import Journal
 from daskrado.ledger.ledger import Grant, State
 from daskrado.privacy.accountant import Event, PureEvent
-from daskrado.privacy.groups import Whose
+from daskrado.privacy.groups import ProtectedUnit
 from daskrado.privacy.noise import discrete_laplace
 from daskrado.privacy.relations import Relation
 from daskrado.statistics.votes import Votes
@@ -54,7 +54,7 @@ class EngineFacts:
     theorem: str
     fingerprint: str | None
     settings: Mapping[str, Any]
-    whose: Whose | None = None  # None: one row
+    whose: ProtectedUnit | None = None  # None: one row
 
 
 class VoteEngine:

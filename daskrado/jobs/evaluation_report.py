@@ -123,14 +123,14 @@ class Measured:
         where = f" {self.where}" if self.where else ""
         yield f"with 95 % intervals{where}:"
         for name, figure in self.figures().items():
-            yield f"  {name}: {told(figure)}"
+            yield f"  {name}: {in_words(figure)}"
         if self.decision.chosen:
             yield f" {CHOSEN}"
         if not all(map(known, self.figures().values())):
             yield f" {UNKNOWN}"
         for column, found in self.groups.items():
             for name, cells in found.items():
-                figures = f"error {told(cells.error(self._at))}, area {told(cells.auc)}"
+                figures = f"error {in_words(cells.error(self._at))}, area {in_words(cells.auc)}"
                 yield f"  {column} {name}: {figures if cells.seen else 'nobody who stands out of the noise'}"
 
     def sections(self) -> list[Section]:
@@ -225,7 +225,7 @@ def known(figure: Estimate) -> bool:
     return figure.high - figure.low < 1
 
 
-def told(figure: Estimate) -> str:
+def in_words(figure: Estimate) -> str:
     """A share with its interval."""
     return str(figure) if known(figure) else "not known"
 
@@ -237,7 +237,7 @@ def _row(name: str, figure: Estimate) -> tuple[str, str, str]:
 
 def _at(cells: Cells, at: int) -> tuple[str, ...]:
     figures = (cells.error, cells.true_positives, cells.false_positives, cells.precision, cells.called)
-    return tuple(told(figure(at)) for figure in figures)
+    return tuple(in_words(figure(at)) for figure in figures)
 
 
 def _group(cells: Cells, at: int) -> dict[str, Any]:

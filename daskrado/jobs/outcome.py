@@ -18,7 +18,7 @@ from daskrado.ledger.records import Debit
 from daskrado.ledger.words import amount
 from daskrado.models.linear import LinearModel
 from daskrado.privacy.accountant import Event, SeveralEvents, compose
-from daskrado.privacy.groups import Whose
+from daskrado.privacy.groups import ProtectedUnit
 from daskrado.privacy.mechanisms import OneShot, default_mechanism, mechanism
 from daskrado.privacy.protect import Private
 from daskrado.privacy.relations import Relation
@@ -111,10 +111,10 @@ class Charge:
         feature = "" if self.relation is Relation.FEATURE_FLIP else None
         said = self.statement
         if said.column is None:
-            whose = Whose(self.relation, said.unit, rows=said.rows_per_unit, feature=feature)
+            whose = ProtectedUnit(self.relation, said.unit, rows=said.rows_per_unit, feature=feature)
         else:
             bound = said.rows_per_unit
-            whose = Whose(self.relation, said.unit, said.column, bound, feature=feature, within=said.within)
+            whose = ProtectedUnit(self.relation, said.unit, said.column, bound, feature=feature, within=said.within)
         blocks = tuple(self.blocks)
         return Debit(whose, self.event, self.statement.theorem, blocks, delta=said.delta, part=self.part)
 

@@ -135,7 +135,9 @@ def _strongest(model: LinearModel) -> Iterator[tuple[str, str]]:
 def figures_of(facts: Mapping[str, Any]) -> dict[str, str]:
     """The figures of a private evaluation with their intervals, as the facts of a run hold them."""
     return {
-        name: f"{one['value']:.4f} ({one['low']:.4f} to {one['high']:.4f})"
+        name: "not known: too few rows for this budget"
+        if (one["low"], one["high"]) == (0, 1)
+        else f"{one['value']:.4f} ({one['low']:.4f} to {one['high']:.4f})"
         for name, one in facts.get("evaluation", {}).items()
         if isinstance(one, Mapping) and {"value", "low", "high"} <= one.keys()
     }

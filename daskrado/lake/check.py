@@ -98,7 +98,7 @@ def _check_rows(partition: Any, domain: Domain, columns: Sequence[str]) -> Itera
     try:
         for _, table in partition.tables(columns):
             encoded = encode_table(domain, table, ids=True)
-            encoded.settle()
+            encoded.fill_missing()
             for problem, rows in encoded.problems.items():
                 found[str(problem)] += rows
     except DataError as error:

@@ -27,7 +27,7 @@ from daskrado.ledger.store import Rows
 from daskrado.ledger.words import Price
 from daskrado.privacy.events import Event, decimal_text, exact
 from daskrado.privacy.filter import Cost, Filter, filter_from_json
-from daskrado.privacy.groups import Whose, charged_as, steps
+from daskrado.privacy.groups import ProtectedUnit, charged_as, steps
 
 _A_ROW: dict[str, Any] = {"column": None, "within": None, "bound": None, "owns": None, "rows": 1}
 
@@ -100,7 +100,7 @@ class Budget:
 
 
 @lru_cache(maxsize=4096)
-def _cost(rule: Filter, event: Event, entry: Whose, limit: Whose, alone: bool) -> Cost | None:
+def _cost(rule: Filter, event: Event, entry: ProtectedUnit, limit: ProtectedUnit, alone: bool) -> Cost | None:
     """What an event costs by a rule; None where nothing is implied. All blocks of a data set ask for the same."""
     counts = charged_as(event, entry, limit)
     return None if counts is None else rule.charge(counts) if alone else rule.cost(counts)
@@ -178,19 +178,19 @@ def budget_from(rows: Rows, limit: Record) -> Budget:
     """The budget that a limit's record began, empty."""
     facts = limit.facts
     try:
-        whose, rule = Whose(**facts["whose"]), _rule(canonical(facts["rule"]))
+        whose, rule = ProtectedUnit(**facts["whose"]), _rule(canonical(facts["rule"]))
     except (DaskradoError, ValueError, KeyError, TypeError) as error:
         raise LedgerError(f"the ledger {rows.address} holds a limit that cannot be read: {error}") from error
     return empty(limit.id, limit.dataset, whose, facts["block"], rule)
 
 
-def empty(limit: int, dataset: str, whose: Whose, block: str, rule: Filter) -> Budget:
+def empty(limit: int, dataset: str, whose: ProtectedUnit, block: str, rule: Filter) -> Budget:
     """A budget that nothing is charged to, by the number of its limit's record."""
     return Budget(budget_name(dataset, whose, block), limit, Balance(dataset, whose, block, rule, Cost(), 0))
 
 
 @lru_cache(maxsize=1 << 14)
-def budget_name(dataset: str, whose: Whose, block: str) -> str:
+def budget_name(dataset: str, whose: ProtectedUnit, block: str) -> str:
     """The key of a budget: a later limit of the same name replaces the earlier one.
 
     A limit for rows and one for people, or for several rows, have different names: neither replaces the other.
@@ -211,7 +211,7 @@ def counted(budget: Budget, debits: Charged) -> Budget:
 def limited(
     rows: Rows,
     dataset: str,
-    limits: Iterable[tuple[Whose, Filter]],
+    limits: Iterable[tuple[ProtectedUnit, Filter]],
     *,
     who: str,
     block: str = "",

@@ -20,16 +20,16 @@ from daskrado.ledger.chain import Kind, Record
 from daskrado.ledger.checked import keyed
 from daskrado.ledger.records import Balance, Debit
 from daskrado.ledger.store import Rows, Store
-from daskrado.privacy.groups import Whose
+from daskrado.privacy.groups import ProtectedUnit
 from daskrado.privacy.relations import Relation
 
 
-def check_rows(relation: Relation | str | Whose | None, block: str) -> None:
+def check_rows(relation: Relation | str | ProtectedUnit | None, block: str) -> None:
     """Refuse a limit for people on a block: one of them may have rows in several, and lose something in each.
 
     Their rows with one value of a column are a unit that lies in one block, if blocks are the values of that column.
     """
-    if block and isinstance(relation, Whose) and relation.column is not None and relation.within is None:
+    if block and isinstance(relation, ProtectedUnit) and relation.column is not None and relation.within is None:
         raise UsageError(
             f"a budget of a block is for its rows: {relation.unit} may have rows in several blocks; set a limit for "
             "the whole data set, without --per-block, or one for their rows of one block, --within COLUMN"

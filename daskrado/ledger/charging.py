@@ -18,7 +18,7 @@ from daskrado.ledger.ledger import Ledger
 from daskrado.ledger.records import Debit, Mark
 from daskrado.ledger.words import Price, affordable, amount
 from daskrado.privacy.filter import filter_for
-from daskrado.privacy.groups import Whose
+from daskrado.privacy.groups import ProtectedUnit
 from daskrado.privacy.relations import Relation
 
 _log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ def own_ledger(*, create: bool) -> Ledger:
 
 
 def set_first_limit(
-    ledger: Ledger, config: LedgerConfig, dataset: str, relation: Relation | Whose, block: str = ""
+    ledger: Ledger, config: LedgerConfig, dataset: str, relation: Relation | ProtectedUnit, block: str = ""
 ) -> tuple[str, ...]:
     """Set the pipeline's first limit on a data set that has none, with what follows from it, and say so."""
     first = config.first_limit

@@ -13,26 +13,26 @@ from daskrado.ledger.records import Debit, LedgerEntry, State
 from daskrado.ledger.store import Rows
 from daskrado.privacy.accountant import Event, event_from_json
 from daskrado.privacy.filter import Filter, following
-from daskrado.privacy.groups import Whose, steps
+from daskrado.privacy.groups import ProtectedUnit, steps
 from daskrado.privacy.relations import Relation
 
 _SETTLED = {Kind.SPEND: State.SPENT, Kind.PUBLISH: State.PUBLISHED, Kind.VOID: State.VOID}
 
 
-def whose(relation: Relation | str | Whose) -> Whose:
+def whose(relation: Relation | str | ProtectedUnit) -> ProtectedUnit:
     """Whom a relation alone protects: one row. All features that may be flipped count as one."""
-    if isinstance(relation, Whose):
+    if isinstance(relation, ProtectedUnit):
         return relation
     try:
         kind = Relation(relation)
     except ValueError:
         raise UsageError(f"unknown relation {relation!r}; known: {', '.join(Relation)}") from None
-    return Whose(kind, feature="" if kind is Relation.FEATURE_FLIP else None)
+    return ProtectedUnit(kind, feature="" if kind is Relation.FEATURE_FLIP else None)
 
 
 def people(
     relation: str | None, column: str | None, unit: str | None, owns: int | None, within: str | None = None
-) -> Whose:
+) -> ProtectedUnit:
     """Whom a limit is for: rows, or those whose ids a column holds, with all rows or those ``within`` a value."""
     kind = whose(relation or Relation.ADD_REMOVE)
     if column is None:
@@ -45,7 +45,7 @@ def people(
     return replace(kind, column=column, unit=unit or called, owns=owns, within=within)
 
 
-def following_limits(relation: Relation | str | Whose, rule: Filter) -> list[tuple[Whose, Filter]]:
+def following_limits(relation: Relation | str | ProtectedUnit, rule: Filter) -> list[tuple[ProtectedUnit, Filter]]:
     """A limit under one relation, and one under every other: what follows from it, or the same where nothing does.
 
     So a first limit locks nobody out, and a release takes no larger share of a limit that follows than of its own.
@@ -65,7 +65,7 @@ def debit_of(rows: Rows, record: Record) -> Debit:
     """The debit that a record holds; what this version cannot read is never a free release."""
     facts = record.facts
     try:
-        event, protected = _event(canonical(facts["event"])), Whose(**facts["whose"])
+        event, protected = _event(canonical(facts["event"])), ProtectedUnit(**facts["whose"])
     except (DaskradoError, ValueError, KeyError, TypeError) as error:
         raise LedgerError(f"the ledger {rows.address} holds something unreadable: {error}") from error
     role, part = (facts.get(key, "") for key in ("role", "part"))

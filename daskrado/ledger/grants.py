@@ -18,7 +18,7 @@ from daskrado.ledger.ledger import Grant, Ledger, LedgerEntry, State
 from daskrado.ledger.records import Debit
 from daskrado.ledger.words import exposed_lines
 from daskrado.privacy.accountant import Event
-from daskrado.privacy.groups import Whose
+from daskrado.privacy.groups import ProtectedUnit
 from daskrado.privacy.relations import Relation
 
 RESUMED = "resumed: the interrupted run's grant was used, nothing more was debited"
@@ -50,9 +50,9 @@ class Grants:
         assert self._ledger is not None
         return self._ledger
 
-    def first_limit(self, config: LedgerConfig, dataset: str, relation: Relation | Whose) -> None:
+    def first_limit(self, config: LedgerConfig, dataset: str, relation: Relation | ProtectedUnit) -> None:
         """Set a pipeline's first limit, where it applies, and note it."""
-        people = isinstance(relation, Whose) and relation.column is not None and relation.within is None
+        people = isinstance(relation, ProtectedUnit) and relation.column is not None and relation.within is None
         block = EACH if self._blocks and not people else ""
         self.notes += set_first_limit(self.ledger, config, dataset, relation, block)
 
@@ -66,7 +66,7 @@ class Grants:
         self,
         role: str,
         dataset: str,
-        relation: Relation | Whose,
+        relation: Relation | ProtectedUnit,
         event: Event,
         *,
         theorem: str,

@@ -39,7 +39,7 @@ from daskrado.ledger.words import no_limit, refusal
 from daskrado.privacy.accountant import Amount, Event
 from daskrado.privacy.costs import cost_of
 from daskrado.privacy.filter import Cost, filter_for
-from daskrado.privacy.groups import Whose, steps
+from daskrado.privacy.groups import ProtectedUnit, steps
 from daskrado.privacy.relations import Relation
 
 __all__ = [
@@ -99,7 +99,7 @@ class Ledger(LedgerViews):
     def set_limit(
         self,
         dataset: str,
-        relation: Relation | str | Whose | None,
+        relation: Relation | str | ProtectedUnit | None,
         epsilon: Amount,
         delta: Amount,
         *,
@@ -110,9 +110,10 @@ class Ledger(LedgerViews):
 
         With ``follows``, and without a relation (then for rows that are added or removed), also what follows from it
         under all other relations. Earlier limits stay on record; the latest for the same people or rows counts, and
-        what was charged before counts against it. A limit for patients (a ``Whose`` with their column) stands beside
-        one for rows: every charge has to fit both, and charges for rows count as group events for patients. ``block``
-        is one block of the lake, or ``EACH`` for a budget of this size for each of them, also those to come.
+        what was charged before counts against it. A limit for patients (a ``ProtectedUnit`` with a column)
+        stands beside one for rows: every charge has to fit both, and charges for rows count as group events for
+        patients. ``block`` is one block of the lake, or ``EACH`` for a budget of this size for each of them, also
+        those to come.
         """
         check_rows(relation, block)
         name, rule = dataset_name(dataset), filter_for(epsilon, delta)
@@ -126,7 +127,7 @@ class Ledger(LedgerViews):
     def set_first_limit(
         self,
         dataset: str,
-        relation: Relation | str | Whose,
+        relation: Relation | str | ProtectedUnit,
         epsilon: Amount,
         delta: Amount,
         *,
@@ -149,7 +150,7 @@ class Ledger(LedgerViews):
     def reserve(
         self,
         dataset: str,
-        relation: Relation | str | Whose,
+        relation: Relation | str | ProtectedUnit,
         event: Event,
         *,
         theorem: str,

@@ -12,7 +12,7 @@ from typing import Any
 from daskrado.lake.block_facts import EACH
 from daskrado.privacy.accountant import Event, SeveralEvents, decimal_text, event_to_json
 from daskrado.privacy.filter import Cost, Filter
-from daskrado.privacy.groups import Whose, enough
+from daskrado.privacy.groups import ProtectedUnit, enough
 from daskrado.privacy.relations import Relation
 
 ALL_OF_IT = "all of it"  # the role of a debit for all that a run draws
@@ -91,7 +91,7 @@ class Debit:
     ``part`` names the units that are read, where the others of a fixed partition are not (:mod:`.parts`).
     """
 
-    whose: Whose
+    whose: ProtectedUnit
     event: Event
     theorem: str
     blocks: tuple[str, ...] = ()
@@ -100,7 +100,7 @@ class Debit:
     part: str = ""
 
     @property
-    def for_limit(self) -> Relation | Whose:
+    def for_limit(self) -> Relation | ProtectedUnit:
         """Whose limit a first debit like this sets: that of rows, or of the units that it bounds."""
         return self.whose.relation if self.whose.column is None else replace(self.whose, bound=None, rows=1)
 
@@ -150,7 +150,7 @@ class LedgerEntry:
     run: str
     role: str
     who: str
-    whose: Whose
+    whose: ProtectedUnit
     blocks: tuple[str, ...]
     fingerprint: str | None
     state: State
@@ -174,7 +174,7 @@ class Balance:
     """
 
     dataset: str
-    whose: Whose
+    whose: ProtectedUnit
     block: str
     rule: Filter
     total: Cost

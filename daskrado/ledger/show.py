@@ -14,7 +14,7 @@ from daskrado.ledger.journal import unfinished
 from daskrado.ledger.ledger import Ledger
 from daskrado.ledger.records import Balance, LedgerEntry, LedgerRow
 from daskrado.ledger.words import amount, budget_name, mark_lines, percent, room
-from daskrado.privacy.groups import Whose, steps
+from daskrado.privacy.groups import ProtectedUnit, steps
 from daskrado.privacy.relations import Relation
 
 LATEST = 10  # debits of a data set that are listed
@@ -127,8 +127,8 @@ def _in_all(balances: list[Balance], relations: Counter[Relation]) -> str:
     return text
 
 
-def _row(relation: Relation) -> Whose:
-    return Whose(relation, feature="" if relation is Relation.FEATURE_FLIP else None)
+def _row(relation: Relation) -> ProtectedUnit:
+    return ProtectedUnit(relation, feature="" if relation is Relation.FEATURE_FLIP else None)
 
 
 _PUBLIC = {

@@ -32,7 +32,7 @@ from daskrado.ledger.words import Price
 from daskrado.privacy.accountant import Composition, Event, SeveralEvents, compose, event_to_json
 from daskrado.privacy.events import each
 from daskrado.privacy.filter import GaussianFilter
-from daskrado.privacy.groups import Whose, charged_as
+from daskrado.privacy.groups import ProtectedUnit, charged_as
 from daskrado.privacy.relations import Relation
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
@@ -60,13 +60,13 @@ class LedgerViews(BlockViews):
         with self.store.reading() as rows:
             return [budget.balance for budget in balances.budgets_of(rows, dataset_name(dataset))]
 
-    def balance(self, dataset: str, relation: Relation | str | Whose) -> Balance | None:
+    def balance(self, dataset: str, relation: Relation | str | ProtectedUnit) -> Balance | None:
         """The limit of the whole lake for one row, or for whom it is said, its rule and what is charged; or None."""
         wanted = balances.budget_name(dataset, whose(relation), "")
         found = (b for b in self.balances(dataset) if balances.budget_name(dataset, b.whose, b.block) == wanted)
         return next(found, None)
 
-    def limit(self, dataset: str, relation: Relation | str | Whose) -> Limit | None:
+    def limit(self, dataset: str, relation: Relation | str | ProtectedUnit) -> Limit | None:
         """The limit in force, or None."""
         balance = self.balance(dataset, relation)
         return None if balance is None else balance.limit
@@ -194,11 +194,11 @@ class LedgerViews(BlockViews):
                     f"{known.record} when this was noted: a copy was put back; restore the latest one"
                 )
 
-    def spent(self, dataset: str, relation: Relation | str | Whose) -> Composition:
+    def spent(self, dataset: str, relation: Relation | str | ProtectedUnit) -> Composition:
         """The least total of what is charged (for information), at the delta of the limit; 0 without a limit."""
         return self.after(dataset, relation)
 
-    def after(self, dataset: str, relation: Relation | str | Whose, *events: Event) -> Composition:
+    def after(self, dataset: str, relation: Relation | str | ProtectedUnit, *events: Event) -> Composition:
         """The least total once ``events`` are added, for information, at the delta of the limit.
 
         A charge under another relation counts as the group event that the limit counts.
@@ -263,7 +263,7 @@ class LedgerViews(BlockViews):
         return entry
 
 
-def _counted(debits: Mapping[Debit, int], limit: Whose) -> tuple[Event, ...]:
+def _counted(debits: Mapping[Debit, int], limit: ProtectedUnit) -> tuple[Event, ...]:
     """The events that a limit counts debits as, the number of each within it."""
     found: Counter[Event] = Counter()
     for debit, number in debits.items():

@@ -13,7 +13,7 @@ from daskrado.ledger.records import Balance, Debit, Mark, Marked
 from daskrado.privacy.curves import gaussian_mu
 from daskrado.privacy.events import GaussianEvent, PureEvent
 from daskrado.privacy.filter import Cost
-from daskrado.privacy.groups import Whose, steps
+from daskrado.privacy.groups import ProtectedUnit, steps
 from daskrado.privacy.relations import Relation
 
 PAID_EARLIER = "this run: nothing was debited, an earlier one had paid"
@@ -144,7 +144,7 @@ def room(balance: Balance) -> tuple[str, str]:
     """What still fits, and by which counter, where no run is at hand: of epsilon 1 if the limit is larger.
 
     >>> from daskrado.privacy.filter import filter_for
-    >>> whole = Balance("clinic", Whose(Relation.ADD_REMOVE), "", filter_for(10, 1e-5), Cost(), 0)
+    >>> whole = Balance("clinic", ProtectedUnit(Relation.ADD_REMOVE), "", filter_for(10, 1e-5), Cost(), 0)
     >>> room(whole), room(replace(whole, rule=filter_for("0.5", 0)))
     (('loss', '70 more runs of epsilon 1 at delta 1e-6'), ('loss', '10 more runs of epsilon 0.05'))
     """
@@ -182,7 +182,7 @@ def exposed_lines(marks: Sequence[Marked]) -> Iterator[str]:
     yield from (f"{line}, before these files were charged; no limit counts that" for line in mark_lines(marks))
 
 
-def no_limit(dataset: str, whose: Whose, blocks: Sequence[str] = ("",)) -> str:
+def no_limit(dataset: str, whose: ProtectedUnit, blocks: Sequence[str] = ("",)) -> str:
     """Why a data set's budgets do not cover a debit at all; ``blocks`` are those without a budget."""
     named = f" for {_counted_blocks(blocks)}" if any(blocks) else ""
     people = f" --column {whose.column} --unit {whose.unit!r}" if whose.column else ""

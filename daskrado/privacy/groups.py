@@ -16,11 +16,11 @@ from daskrado.privacy.composition import group_event
 from daskrado.privacy.events import Event
 from daskrado.privacy.relations import Relation
 
-__all__ = ["Whose", "charged_as", "enough", "steps"]
+__all__ = ["ProtectedUnit", "charged_as", "enough", "steps"]
 
 
 @dataclass(frozen=True, slots=True)
-class Whose:
+class ProtectedUnit:
     """Whom a limit or an entry protects: ``rows`` rows, or, where ``column`` names its id, one whole unit.
 
     ``unit`` is its name in words. Without a column nothing is enforced, and ``rows`` is the declared number of rows
@@ -54,7 +54,7 @@ class Whose:
             raise UsageError("a unit within a column's values needs another column that names it")
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON; ``Whose(**fields)`` reads it."""
+        """Plain JSON; ``ProtectedUnit(**fields)`` reads it."""
         return {name: value for name, value in asdict(self).items() if value is not None} | {
             "relation": str(self.relation)
         }
@@ -84,7 +84,7 @@ class Whose:
         return f"{self.unit} (all rows of one {self.column}{both}{owned})"
 
 
-def steps(entry: Whose, limit: Whose) -> int | None:
+def steps(entry: ProtectedUnit, limit: ProtectedUnit) -> int | None:
     """How many changes of the kind that ``entry`` protects against lead to any neighbour under ``limit``.
 
     None where no number of them does, or none that is known.
@@ -100,9 +100,10 @@ def steps(entry: Whose, limit: Whose) -> int | None:
     - *rows, unit*: only where the owner declared that a unit owns at most R rows. Replacing a unit may change the
       number of rows, which replacements of rows do not.
 
-    >>> steps(Whose("add_remove"), Whose("replace_one")), steps(Whose("replace_one"), Whose("add_remove"))
+    >>> added, replaced = ProtectedUnit("add_remove"), ProtectedUnit("replace_one")
+    >>> steps(added, replaced), steps(replaced, added)
     (2, None)
-    >>> steps(Whose("add_remove", rows=2), Whose("add_remove", "patient", column="patient", owns=5))
+    >>> steps(ProtectedUnit("add_remove", rows=2), ProtectedUnit("add_remove", "patient", column="patient", owns=5))
     3
     """
     factor = _factor(entry, limit)
@@ -120,7 +121,7 @@ def steps(entry: Whose, limit: Whose) -> int | None:
     return inside * limit.rows
 
 
-def charged_as(event: Event, entry: Whose, limit: Whose) -> Event | None:
+def charged_as(event: Event, entry: ProtectedUnit, limit: ProtectedUnit) -> Event | None:
     """The event that counts under ``limit`` when ``event`` was charged for ``entry``; None where none is implied.
 
     t steps cost t epsilon, t mu, t^2 rho and delta (e^(t epsilon) - 1) / (e^epsilon - 1). None, too, where that
@@ -145,7 +146,7 @@ def enough(limit: Relation, entry: Relation) -> bool:
     return limit is entry or (limit, entry) == (Relation.REPLACE_ONE, Relation.ADD_REMOVE)
 
 
-def _factor(entry: Whose, limit: Whose) -> int | None:
+def _factor(entry: ProtectedUnit, limit: ProtectedUnit) -> int | None:
     """Changes under the entry's relation for one under the limit's, of rows or of whole units alike."""
     if entry.relation is Relation.ADD_REMOVE:
         return 1 if limit.relation is Relation.ADD_REMOVE else 2
@@ -155,7 +156,7 @@ def _factor(entry: Whose, limit: Whose) -> int | None:
     return 1 if entry.relation is limit.relation and same else None
 
 
-def _rows_for_unit(entry: Whose, limit: Whose, factor: int) -> int | None:
+def _rows_for_unit(entry: ProtectedUnit, limit: ProtectedUnit, factor: int) -> int | None:
     if limit.owns is None or (entry.relation is limit.relation is Relation.REPLACE_ONE):
         return None
     return math.ceil(factor * limit.owns / entry.rows)

@@ -51,7 +51,7 @@ class CompactTable:
 
     def _settle(self) -> None:
         """Some number is not finite: find them all, and take the columns as they are then."""
-        self._encoded.settle()
+        self._encoded.fill_missing()
         self._find_sources()
 
     def block(self, start: int, stop: int, lattice: Lattice) -> Compact:

@@ -84,7 +84,7 @@ class EncodedTable:
         """
         rows = out[: stop - start]
         if not self.is_finite(start, stop):
-            self.settle()
+            self.fill_missing()
         if self.domain.kernel is not None:
             plain = np.empty((stop - start, len(self.domain.column_features)), order="F")
             self._columns(start, stop, plain)
@@ -112,7 +112,7 @@ class EncodedTable:
             if isinstance(column, NumericColumn) and column.bins is None and column.transform == "none":
                 yield name
 
-    def settle(self) -> None:
+    def fill_missing(self) -> None:
         """Find every number that is not finite: filled and flagged, or its row counts as nothing."""
         for name in self._plain_numbers():
             self.values[name] = self.finite(name, self.values[name])

@@ -61,7 +61,7 @@ def fertility() -> tuple[pd.DataFrame, Ranges]:
 
 
 def diamonds() -> tuple[pd.DataFrame, Ranges]:
-    """Whose price is above 5,000 dollars."""
+    """ProtectedUnit price is above 5,000 dollars."""
     table = _of("ggplot2", "diamonds")
     table["label"] = np.where(table.pop("price") > 5_000, "yes", "no")
     ranges = {"carat": equal(0, 10), "depth": equal(0, 100), "table": equal(0, 100)}

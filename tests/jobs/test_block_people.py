@@ -18,7 +18,7 @@ from daskrado.lake.scan import open_lake
 from daskrado.lake.units import units_of
 from daskrado.ledger.ledger import EACH, Ledger
 from daskrado.ledger.show import block_lines
-from daskrado.privacy.groups import Whose, steps
+from daskrado.privacy.groups import ProtectedUnit, steps
 from daskrado.privacy.protect import Protect
 from daskrado.privacy.relations import Relation
 from daskrado.statistics import MeanOperator
@@ -96,14 +96,14 @@ def test_a_day_that_is_taken_away_moves_the_sum_by_no_more_than_its_unit() -> No
 
 
 def test_what_one_charge_proves_about_another_limit() -> None:
-    day = Whose("add_remove", "d", "p", 1, within="day")
-    patient = Whose("add_remove", "p", "p", 1)
+    day = ProtectedUnit("add_remove", "d", "p", 1, within="day")
+    patient = ProtectedUnit("add_remove", "p", "p", 1)
     assert steps(day, day) == steps(patient, patient) == 1
     assert steps(patient, day) == 2  # a day is changed inside the patient
     assert steps(day, patient) is None  # who may have any number of days
-    assert steps(day, Whose("add_remove")) == 2
-    assert steps(day, Whose("add_remove", "d", "p", 1, within="ward")) is None
-    assert steps(day, Whose("add_remove", "d", "q", 1, within="day")) is None
+    assert steps(day, ProtectedUnit("add_remove")) == 2
+    assert steps(day, ProtectedUnit("add_remove", "d", "p", 1, within="ward")) is None
+    assert steps(day, ProtectedUnit("add_remove", "d", "q", 1, within="day")) is None
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def keys(lake: Any, **changes: Any) -> dict[str, Any]:
 
 def test_a_patients_day_pays_from_the_budget_of_its_block(lake: str, own_ledger: Path) -> None:
     ledger = Ledger.open(own_ledger)
-    whose = Whose("add_remove", "one patient's day", "p", within="day")
+    whose = ProtectedUnit("add_remove", "one patient's day", "p", within="day")
     ledger.set_limit("visits", whose, 1, 0, block=EACH)
     found = daskrado.run(keys(lake), write=False)
     assert found.statement.sentence().startswith(
@@ -144,12 +144,12 @@ def test_a_patients_day_pays_from_the_budget_of_its_block(lake: str, own_ledger:
     assert {block: float(own[0].total.epsilon) for block, own in known.items()} == dict.fromkeys(known, 0.5)
     assert len(known) == 3
     with pytest.raises(UsageError, match=r"one patient may have rows in several blocks; .* --within COLUMN"):
-        ledger.set_limit("visits", Whose("add_remove", "one patient", "p"), 1, 0, block=EACH)
+        ledger.set_limit("visits", ProtectedUnit("add_remove", "one patient", "p"), 1, 0, block=EACH)
 
 
 def test_a_patient_as_a_whole_pays_in_every_run_that_reads_a_block(lake: str, own_ledger: Path) -> None:
     ledger = Ledger.open(own_ledger)
-    ledger.set_limit("visits", Whose("add_remove", "one patient", "p"), 1, 0)
+    ledger.set_limit("visits", ProtectedUnit("add_remove", "one patient", "p"), 1, 0)
     for day in ("2026-11-01", "2026-11-02"):
         found = daskrado.run(keys(lake, protect=WHOLE, blocks={"column": "day", "values": [day]}), write=False)
     assert any(

@@ -31,7 +31,7 @@ from daskrado.ledger.ledger import Ledger
 from daskrado.parties.coordinator import combine, open_study
 from daskrado.parties.site import contribute, join
 from daskrado.privacy.accountant import PureEvent
-from daskrado.privacy.groups import Whose
+from daskrado.privacy.groups import ProtectedUnit
 from daskrado.privacy.perturbation import PublicFacts
 from daskrado.privacy.protect import Protect
 from daskrado.privacy.relations import Relation
@@ -336,7 +336,7 @@ def test_each_site_of_a_study_bounds_its_own_people(noise: dict[str, Any], tmp_p
     mark = open_study({**terms, **limit}, box, keys=tmp_path / "boss").roster_fingerprint
     for name in sites:
         with Ledger.open(tmp_path / f"{name}.sqlite") as ledger:
-            ledger.set_limit("visits", Whose(Relation.ADD_REMOVE, "one patient", "patient"), 50.0, 1e-2)
+            ledger.set_limit("visits", ProtectedUnit(Relation.ADD_REMOVE, "one patient", "patient"), 50.0, 1e-2)
         lake = written(tmp_path / f"{name} lake", halves[name], 3)
         own = {"keys": tmp_path / name, "ledger": tmp_path / f"{name}.sqlite"}
         contribute(box, site=name, dataset="visits", lake=lake, roster=mark, **own)

@@ -30,7 +30,7 @@ from daskrado.privacy.accountant import (
     gaussian_mu,
 )
 from daskrado.privacy.filter import Cost
-from daskrado.privacy.groups import Whose
+from daskrado.privacy.groups import ProtectedUnit
 from daskrado.privacy.relations import Relation
 
 AR = Relation.ADD_REMOVE
@@ -181,7 +181,7 @@ def test_a_limit_for_rows_becomes_one_for_patients(ledger):
     """A patient owns at most five rows, by an enforced bound: each earlier charge for one row counts five times."""
     ledger.set_limit("adult", AR, 4, 0)
     reserve(ledger, "0.5")
-    patient = Whose(AR, "patient", column="patient_id", owns=5)
+    patient = ProtectedUnit(AR, "patient", column="patient_id", owns=5)
     ledger.set_limit("adult", patient, 4, 0)
     assert ledger.balance("adult", patient).total.epsilon == Fraction(5, 2)
     ledger.reserve("adult", patient, PureEvent(1), theorem="Laplace", run="2")
@@ -194,9 +194,9 @@ def test_a_limit_for_rows_becomes_one_for_patients(ledger):
 def test_limits_for_rows_and_for_people_stand_beside_each_other(ledger, order):
     """Whatever is set last replaces only what was set for the same rows or people: each charge has to fit all."""
     whose = {
-        "rows": Whose(AR),
-        "people": Whose(AR, "patient", column="patient_id", owns=5),
-        "several": Whose(AR, rows=3),
+        "rows": ProtectedUnit(AR),
+        "people": ProtectedUnit(AR, "patient", column="patient_id", owns=5),
+        "several": ProtectedUnit(AR, rows=3),
     }
     for kind in order:
         ledger.set_limit("adult", whose[kind], 2, 0)
@@ -217,7 +217,7 @@ def test_limits_for_rows_and_for_people_stand_beside_each_other(ledger, order):
 
 
 def test_a_limit_for_people_is_one_under_every_relation_too(ledger):
-    patient = Whose(AR, "patient", column="patient_id")
+    patient = ProtectedUnit(AR, "patient", column="patient_id")
     ledger.set_limit("adult", patient, 4, 0, follows=True)
     for relation in Relation:
         feature = "" if relation is Relation.FEATURE_FLIP else None
@@ -245,7 +245,7 @@ def test_totals_planned_beforehand_count_what_the_limit_counts(ledger):
 
 def test_a_charge_for_rows_does_not_count_as_one_for_patients(ledger):
     """Without an enforced bound on the rows that a patient owns nothing follows for him, and nothing is debited."""
-    patient = Whose(AR, "patient", column="patient_id", bound=1)
+    patient = ProtectedUnit(AR, "patient", column="patient_id", bound=1)
     ledger.set_limit("adult", patient, 4, 0)
     with pytest.raises(BudgetError, match=r"for one row proves nothing about .*patient.*nothing was debited"):
         reserve(ledger)
@@ -254,7 +254,7 @@ def test_a_charge_for_rows_does_not_count_as_one_for_patients(ledger):
     reserve(ledger, dataset="census")
     with pytest.raises(BudgetError, match="proves nothing about"):
         ledger.set_limit("census", patient, 4, 0)
-    assert ledger.balance("census", AR).whose == Whose(AR)
+    assert ledger.balance("census", AR).whose == ProtectedUnit(AR)
 
 
 def test_a_release_debits_the_blocks_that_it_reads(ledger):
@@ -367,7 +367,11 @@ def test_debits_are_counted_apart_whatever_texts_they_hold(ledger):
     for number, name in enumerate(names):
         for event in (PureEvent("0.001"), PureEvent("0.002"), several):
             block = (f"b{name}",) if number % 2 else ()
-            whose = Whose("add_remove", f"u{name}", f"c{name}", bound=1) if number % 3 else Whose("add_remove")
+            whose = (
+                ProtectedUnit("add_remove", f"u{name}", f"c{name}", bound=1)
+                if number % 3
+                else ProtectedUnit("add_remove")
+            )
             for part in ("", name, f"{name}/a"):
                 asked.append(Debit(whose, event, name, block, part=part))
                 grant = ledger.reserve(

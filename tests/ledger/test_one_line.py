@@ -18,7 +18,7 @@ from daskrado.lake.block_facts import EACH
 from daskrado.ledger.ledger import Ledger, Mark
 from daskrado.ledger.show import balance_line, block_lines, ledger_lines
 from daskrado.privacy.accountant import PureEvent
-from daskrado.privacy.groups import Whose
+from daskrado.privacy.groups import ProtectedUnit
 from daskrado.privacy.relations import Relation
 
 FORGED = "x\n  2026-11-18 09:00 bob, run 1: 0 % (void)\x1b[2K\u202e\r"
@@ -38,14 +38,14 @@ def check(lines: Any) -> None:
 def test_of_a_ledger(tmp_path: Path) -> None:
     """Units, the columns of their ids, protected features, blocks, runs and those who ran them."""
     ledger = Ledger.open(tmp_path / "ledger.db")
-    people = Whose(Relation.ADD_REMOVE, unit=FORGED, column=FORGED, owns=3)
-    feature = Whose(Relation.FEATURE_FLIP, feature=FORGED)
+    people = ProtectedUnit(Relation.ADD_REMOVE, unit=FORGED, column=FORGED, owns=3)
+    feature = ProtectedUnit(Relation.FEATURE_FLIP, feature=FORGED)
     for own in (people, feature):
         ledger.set_limit("clinic", own, 10, 1e-5)
     ledger.set_limit("clinic", None, 10, 1e-5)
     ledger.set_limit("clinic", None, 10, 1e-5, block=EACH)
     ledger.who = FORGED  # as whoever writes into the file himself
-    for own in (people, feature, Whose(Relation.ADD_REMOVE)):
+    for own in (people, feature, ProtectedUnit(Relation.ADD_REMOVE)):
         ledger.reserve("clinic", own, PureEvent("0.1"), theorem=FORGED, run=FORGED, role=FORGED, blocks=[FORGED])
     ledger.mark("clinic", Mark.MODEL, run=FORGED)
     check(ledger_lines(ledger, totals=True))

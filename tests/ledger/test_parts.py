@@ -15,7 +15,7 @@ from daskrado.ledger.parts import ALL, charged, lost, part_name, together
 from daskrado.ledger.records import Balance, Grant
 from daskrado.privacy.accountant import GaussianEvent, PureEvent
 from daskrado.privacy.filter import Cost, filter_for
-from daskrado.privacy.groups import Whose
+from daskrado.privacy.groups import ProtectedUnit
 from daskrado.privacy.relations import Relation
 
 FIRST = [part_name("0.2 held out by id", name) for name in ("training", "held out")]
@@ -107,7 +107,7 @@ def test_every_units_loss_is_the_filters_sum_in_random_histories() -> None:
     """By hand: three kinds of units, and what each lost; the balance shows the largest, part by part no less."""
     draw, rule = np.random.default_rng(1), filter_for(3, 1e-5)
     for _ in range(60):
-        balance = Balance("d", Whose(Relation.ADD_REMOVE), "", rule, Cost(), 0)
+        balance = Balance("d", ProtectedUnit(Relation.ADD_REMOVE), "", rule, Cost(), 0)
         history: list[tuple[str, Cost]] = []
         for _ in range(int(draw.integers(1, 12))):
             part = str(draw.choice([*FIRST, ALL]))

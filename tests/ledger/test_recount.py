@@ -20,21 +20,21 @@ from daskrado.ledger.ledger import EACH, Ledger
 from daskrado.privacy.accountant import ApproximateEvent, GaussianEvent, PureEvent, ZcdpEvent, gaussian_mu
 from daskrado.privacy.events import event_from_json
 from daskrado.privacy.filter import Cost, filter_from_json
-from daskrado.privacy.groups import Whose, charged_as
+from daskrado.privacy.groups import ProtectedUnit, charged_as
 
 RELATIONS = ["add_remove", "replace_one", "label_flip", "feature_flip"]
 BLOCKS = ["a", "b", "c"]
 
 
-def a_limit(draw: random.Random) -> Whose | None:
+def a_limit(draw: random.Random) -> ProtectedUnit | None:
     if draw.random() < 0.3:
         return None
     relation, people = draw.choice(RELATIONS), draw.random() < 0.3
     own = {"column": "p", "unit": "one p", "owns": draw.choice([None, 1, 3])} if people else {}
-    return Whose(relation, feature="" if relation == "feature_flip" else None, **own)
+    return ProtectedUnit(relation, feature="" if relation == "feature_flip" else None, **own)
 
 
-def a_debit(draw: random.Random) -> tuple[Whose, object]:
+def a_debit(draw: random.Random) -> tuple[ProtectedUnit, object]:
     relation, column = draw.choice(RELATIONS), draw.choice([None, None, None, "p", "q"])
     own = {"rows": draw.choice([1, 1, 2])} if column is None else {"column": column, "unit": "one", "bound": 1}
     size = draw.choice([0.01, 0.05, 0.2, 0.5, 1, 2])
@@ -48,7 +48,7 @@ def a_debit(draw: random.Random) -> tuple[Whose, object]:
         if kind < 0.9
         else ZcdpEvent(size**2 / 20)
     )
-    return Whose(relation, feature=draw.choice("st") if relation == "feature_flip" else None, **own), event
+    return ProtectedUnit(relation, feature=draw.choice("st") if relation == "feature_flip" else None, **own), event
 
 
 def live(ledger: Ledger, draw: random.Random, steps: int) -> None:
@@ -76,24 +76,24 @@ def live(ledger: Ledger, draw: random.Random, steps: int) -> None:
             continue
 
 
-def history(ledger: Ledger) -> tuple[dict, list[tuple[Whose, object, list[str], str]]]:
+def history(ledger: Ledger) -> tuple[dict, list[tuple[ProtectedUnit, object, list[str], str]]]:
     """The limits in force, by whom they are for and which block, and the debits that are not void."""
     limits, debits = {}, {}
     for _, kind, _, _, _, _, entry, _, body, _ in exported(ledger)["records"]:
         facts = json.loads(body)
         if kind == "limit":
-            whose = Whose(**facts["whose"])
+            whose = ProtectedUnit(**facts["whose"])
             key = (whose.relation, whose.column, whose.within, whose.feature, whose.rows)
             limits[(*key, facts["block"])] = whose, filter_from_json(facts["rule"])
         elif kind == "debit":
             event = event_from_json(facts["event"])
-            debits[entry] = Whose(**facts["whose"]), event, facts["blocks"], facts.get("part", "")
+            debits[entry] = ProtectedUnit(**facts["whose"]), event, facts["blocks"], facts.get("part", "")
         elif kind == "void":
             del debits[entry]
     return limits, list(debits.values())
 
 
-def worst(whose: Whose, rule, block: str, debits) -> tuple[Fraction, bool]:
+def worst(whose: ProtectedUnit, rule, block: str, debits) -> tuple[Fraction, bool]:
     """The largest share that a unit of a block has lost, and whether it has to be what the ledger says exactly."""
     own = []
     for debited, event, blocks, part in debits:

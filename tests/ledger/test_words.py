@@ -29,10 +29,10 @@ from daskrado.ledger.show import ledger_lines
 from daskrado.ledger.words import Price, percent, refusal, run_line
 from daskrado.privacy.accountant import ApproximateEvent, GaussianEvent, PureEvent, gaussian_mu
 from daskrado.privacy.filter import Cost, GaussianFilter, PureSums, filter_for, following
-from daskrado.privacy.groups import Whose
+from daskrado.privacy.groups import ProtectedUnit
 from daskrado.privacy.relations import Relation
 
-ROW = Whose(Relation.ADD_REMOVE)
+ROW = ProtectedUnit(Relation.ADD_REMOVE)
 OLD_WORDS = re.compile(r"\bmu \d|of \d+ spent|for one (more )?pure")
 
 
@@ -64,7 +64,7 @@ def test_another_budget_that_has_room_for_fewer_runs_is_told_beside_it() -> None
     """The largest share is of rows; runs on labels have nearly used up that of labels, which has its own rest."""
     rows, labels = filter_for(10, 0), filter_for(20, 0)
     own = Price(Balance("clinic", ROW, "", rows, rows.cost(PureEvent(1)), 1), rows.cost(PureEvent(1)))
-    used = Balance("clinic", Whose(Relation.LABEL_FLIP), "", labels, labels.cost(PureEvent(18)), 9)
+    used = Balance("clinic", ProtectedUnit(Relation.LABEL_FLIP), "", labels, labels.cost(PureEvent(18)), 9)
     line = run_line("epsilon 1", [own, Price(used, labels.cost(PureEvent("1.9")))])
     assert line == (
         "this run: epsilon 1 = 10 % of the budget of clinic (10, 0) under add_remove; 90 % left, 9 more runs like "
@@ -341,7 +341,7 @@ def test_shares_that_add_up_to_more_than_is_spent_say_why(tmp_path: Path) -> Non
 
 def test_the_name_of_a_unit_forges_no_line(tmp_path: Path) -> None:
     ledger = Ledger.open(tmp_path / "ledger.db")
-    forged = Whose(Relation.ADD_REMOVE, unit="one row\n  2026-11-18 09:00 bob, run 1: 0 % (void)\x1b[2K")
+    forged = ProtectedUnit(Relation.ADD_REMOVE, unit="one row\n  2026-11-18 09:00 bob, run 1: 0 % (void)\x1b[2K")
     ledger.set_limit("clinic", forged, 1, 0)
     ledger.reserve("clinic", forged, PureEvent("0.1"), theorem="t", run="r")
     lines = [*ledger_lines(ledger)]

@@ -10,7 +10,7 @@ import pytest
 
 from daskrado.errors import UsageError
 from daskrado.privacy.accountant import ApproximateEvent, Event, GaussianEvent, PureEvent, ZcdpEvent
-from daskrado.privacy.groups import Whose, charged_as, steps
+from daskrado.privacy.groups import ProtectedUnit, charged_as, steps
 from daskrado.privacy.relations import Relation
 
 Row = tuple[str, int, int]  # owner, feature, label
@@ -33,7 +33,7 @@ def normal(rows: list[Row] | tuple[Row, ...]) -> tuple[Row, ...]:
     return tuple(sorted(rows))
 
 
-def neighbours(lake: tuple[Row, ...], whose: Whose, most: int) -> set[tuple[Row, ...]]:
+def neighbours(lake: tuple[Row, ...], whose: ProtectedUnit, most: int) -> set[tuple[Row, ...]]:
     """Every lake within one change of one row, or of one unit's rows."""
     found: set[tuple[Row, ...]] = set()
     if whose.column is None:
@@ -67,7 +67,7 @@ def neighbours(lake: tuple[Row, ...], whose: Whose, most: int) -> set[tuple[Row,
     return found
 
 
-def distances(start: tuple[Row, ...], whose: Whose, most: int) -> dict[tuple[Row, ...], int]:
+def distances(start: tuple[Row, ...], whose: ProtectedUnit, most: int) -> dict[tuple[Row, ...], int]:
     """How many changes lead to each lake that can be reached, by breadth-first search."""
     known, border, step = {start: 0}, {start}, 0
     while border:
@@ -77,10 +77,10 @@ def distances(start: tuple[Row, ...], whose: Whose, most: int) -> dict[tuple[Row
     return known
 
 
-def kinds(column: str | None) -> list[Whose]:
+def kinds(column: str | None) -> list[ProtectedUnit]:
     owns = {"column": column, "owns": 2} if column else {}
     return [
-        Whose(relation, "x", feature="f" if relation is Relation.FEATURE_FLIP else None, **owns)  # type: ignore[arg-type]
+        ProtectedUnit(relation, "x", feature="f" if relation is Relation.FEATURE_FLIP else None, **owns)  # type: ignore[arg-type]
         for relation in Relation
     ]
 
@@ -90,7 +90,7 @@ ALL = [*kinds(None), *kinds("owner")]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("entry", ALL, ids=str)
-def test_steps_are_the_diameter_of_the_graph_of_small_lakes(entry: Whose) -> None:
+def test_steps_are_the_diameter_of_the_graph_of_small_lakes(entry: ProtectedUnit) -> None:
     """Over all lakes of two rows: what ``steps`` says is enough, and is needed for some pair."""
     most = 2
     small = lakes(most)
@@ -112,19 +112,19 @@ def test_steps_are_the_diameter_of_the_graph_of_small_lakes(entry: Whose) -> Non
 @pytest.mark.parametrize("rows", [1, 2, 3, 7])
 @pytest.mark.parametrize("declared", [1, 2, 3])
 def test_declared_rows_go_in_groups(rows: int, declared: int) -> None:
-    entry, limit = Whose("label_flip", rows=declared), Whose("label_flip", rows=rows)
+    entry, limit = ProtectedUnit("label_flip", rows=declared), ProtectedUnit("label_flip", rows=rows)
     assert steps(entry, limit) == math.ceil(rows / declared)
-    assert steps(Whose("add_remove", rows=declared), Whose("replace_one", rows=rows)) == math.ceil(
+    assert steps(ProtectedUnit("add_remove", rows=declared), ProtectedUnit("replace_one", rows=rows)) == math.ceil(
         2 * rows / declared
     )
 
 
 def test_a_bound_on_contributions_is_no_bound_on_rows_owned() -> None:
-    person = Whose("add_remove", "patient", column="patient", bound=1)
-    assert steps(Whose("add_remove"), person) is None
+    person = ProtectedUnit("add_remove", "patient", column="patient", bound=1)
+    assert steps(ProtectedUnit("add_remove"), person) is None
     assert steps(person, person) == 1
-    assert steps(person, Whose("add_remove", "ward", column="ward")) is None
-    assert steps(Whose("feature_flip", feature="a"), Whose("feature_flip", feature="b")) is None
+    assert steps(person, ProtectedUnit("add_remove", "ward", column="ward")) is None
+    assert steps(ProtectedUnit("feature_flip", feature="a"), ProtectedUnit("feature_flip", feature="b")) is None
 
 
 def flips(epsilon: float, rows: int) -> float:
@@ -140,7 +140,7 @@ def flips(epsilon: float, rows: int) -> float:
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 5])
 def test_pure_groups_are_reached_by_randomised_response(rows: int) -> None:
-    grown = charged_as(PureEvent(0.3), Whose("label_flip"), Whose("label_flip", rows=rows))
+    grown = charged_as(PureEvent(0.3), ProtectedUnit("label_flip"), ProtectedUnit("label_flip", rows=rows))
     assert isinstance(grown, PureEvent)
     assert float(grown.epsilon) == pytest.approx(flips(0.3, rows), rel=1e-12)
 
@@ -152,7 +152,9 @@ def test_deltas_of_groups_are_reached_by_a_chain_of_lakes(times: int) -> None:
     chance = [0.01]
     for _ in range(times):
         chance.append(math.exp(epsilon) * chance[-1] + delta)
-    grown = charged_as(ApproximateEvent(epsilon, delta), Whose("label_flip"), Whose("label_flip", rows=times))
+    grown = charged_as(
+        ApproximateEvent(epsilon, delta), ProtectedUnit("label_flip"), ProtectedUnit("label_flip", rows=times)
+    )
     assert isinstance(grown, ApproximateEvent)
     needed = chance[-1] - math.exp(epsilon * times) * chance[0]
     assert float(grown.delta) == pytest.approx(needed, rel=1e-9)
@@ -164,7 +166,7 @@ def test_deltas_of_groups_are_reached_by_a_chain_of_lakes(times: int) -> None:
 )
 def test_gaussian_noise_by_its_shift(event: Event, twice: Event) -> None:
     """Twice the shift of one normal draw is twice mu and four times rho."""
-    grown = charged_as(event, Whose("add_remove"), Whose("replace_one"))
+    grown = charged_as(event, ProtectedUnit("add_remove"), ProtectedUnit("replace_one"))
     assert type(grown) is type(twice)
     for found, exact in zip(vars_of(grown), vars_of(twice), strict=True):
         assert exact <= found <= exact * (1 + 1e-12)
@@ -177,7 +179,7 @@ def vars_of(event: Event | None) -> list[float]:
 
 @pytest.mark.parametrize("event", [PureEvent(30), ApproximateEvent(12, 1e-6), GaussianEvent(30), ZcdpEvent(1000)])
 def test_what_protects_nobody_is_not_charged(event: Event) -> None:
-    assert charged_as(event, Whose("add_remove"), Whose("replace_one")) is None
+    assert charged_as(event, ProtectedUnit("add_remove"), ProtectedUnit("replace_one")) is None
 
 
 @pytest.mark.parametrize(
@@ -186,11 +188,11 @@ def test_what_protects_nobody_is_not_charged(event: Event) -> None:
 )
 def test_nonsense_is_refused(fields: dict[str, object]) -> None:
     with pytest.raises(UsageError):
-        Whose("add_remove", **fields)  # type: ignore[arg-type]
+        ProtectedUnit("add_remove", **fields)  # type: ignore[arg-type]
 
 
 def test_json_and_words() -> None:
     for whose in ALL:
-        assert Whose(**whose.to_json()) == whose
-    assert str(Whose("label_flip", "one row", rows=3)) == "label_flip for one row, 3 rows"
-    assert str(Whose("add_remove", "patient", column="pid")) == "add_remove for patient (all rows of one pid)"
+        assert ProtectedUnit(**whose.to_json()) == whose
+    assert str(ProtectedUnit("label_flip", "one row", rows=3)) == "label_flip for one row, 3 rows"
+    assert str(ProtectedUnit("add_remove", "patient", column="pid")) == "add_remove for patient (all rows of one pid)"

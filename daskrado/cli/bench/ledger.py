@@ -14,11 +14,11 @@ from daskrado.ledger.ledger import Ledger
 from daskrado.ledger.records import Debit, Grant
 from daskrado.ledger.show import ledger_lines
 from daskrado.privacy.events import Event, GaussianEvent, PureEvent
-from daskrado.privacy.groups import Whose
+from daskrado.privacy.groups import ProtectedUnit
 from daskrado.privacy.relations import Relation
 
-_ROW = Whose(Relation.ADD_REMOVE)
-_PEOPLE = Whose(Relation.ADD_REMOVE, "one patient", "patient", owns=3)
+_ROW = ProtectedUnit(Relation.ADD_REMOVE)
+_PEOPLE = ProtectedUnit(Relation.ADD_REMOVE, "one patient", "patient", owns=3)
 _DRAWS = 100
 _GAUSSIAN = 500  # of a data set's entries: limits count at most 1,000
 

@@ -69,4 +69,4 @@ class PlacedMoments(PlacingLearner):
             noise["second"] / bound**2,
             facts.rows_per_unit if facts.by_unit else 1,
         )
-        return MomentsLearner().told(moments, passes.domain, bound)
+        return MomentsLearner().learned(moments, passes.domain, bound)

@@ -65,9 +65,9 @@ class MomentsLearner(ReleaseLearner):
     def fit_columns(self, release: Release, domain: Domain) -> Learned:
         """Weights with error bars."""
         classes = release.statistic.classes if isinstance(release.statistic, ClassMoments) else None
-        return self.told(_moments(release), domain, release.lattice.norm_bound, classes)
+        return self.learned(_moments(release), domain, release.lattice.norm_bound, classes)
 
-    def told(self, moments: NoisyMoments, domain: Domain, bound: float, classes: int | None = None) -> Learned:
+    def learned(self, moments: NoisyMoments, domain: Domain, bound: float, classes: int | None = None) -> Learned:
         """The same from moments of rows in the unit ball, which have this norm bound."""
         squares, noise = np.diag(moments.second), moments.second_noise
         seen = moments.seen | clearly_there(domain, moments.second, noise)
