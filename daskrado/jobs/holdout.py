@@ -17,7 +17,7 @@ from daskrado.jobs.outcome import covers
 from daskrado.lake.holdout import HELD_OUT, TRAINING, Fold, Part
 from daskrado.ledger.parts import part_name
 from daskrado.models.linear import LinearModel
-from daskrado.privacy.protect import Budget, Private
+from daskrado.privacy.protect import Budget, Private, together
 from daskrado.privacy.relations import Relation
 from daskrado.privacy.statement import PrivacyStatement
 from daskrado.table.yaml_file import NestedMistakes, write_text
@@ -175,7 +175,7 @@ def _together(job: LearnJob, charges: Sequence[Charge]) -> PrivacyStatement:
     return PrivacyStatement.of(
         [charge.event for charge in charges],
         job.asked.protect,
-        Budget(epsilon=sum(one.epsilon for one in budgets), delta=sum(one.delta for one in budgets)),
+        together(budgets),
         mechanism=first.mechanism,
         theorem=first.theorem,
         assumptions=tuple(dict.fromkeys(text for charge in charges for text in charge.statement.assumptions)),

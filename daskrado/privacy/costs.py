@@ -140,9 +140,15 @@ def zcdp_mu(rho: float) -> float:
     import numpy as np
 
     leak, wide = float(ZCDP_LEAK), math.sqrt(2 * rho)
-    grid = np.linspace(0, zcdp_epsilon(rho, leak) * (1 + 1e-3), _GRID)
-    needed = np.minimum(zcdp_curve(grid, rho), math.sqrt(rho / 2) * _UP)
-    assert needed[-1] <= leak
+    last = zcdp_epsilon(rho, leak) * (1 + 1e-3)
+
+    def profile(epsilons: Floats) -> Floats:
+        return np.minimum(zcdp_curve(epsilons, rho), math.sqrt(rho / 2) * _UP)
+
+    while profile(np.array([last]))[0] > leak:  # the conversion is rough where rho is tiny
+        last *= 1.25
+    grid = np.linspace(0, last, _GRID)
+    needed = profile(grid)
     asked, at = (needed[:-1] * _UP - leak) / (1 - leak), grid[1:]
     low, high = wide, 1.25 * wide
     while not (asked <= _delta_below(at, high)).all():

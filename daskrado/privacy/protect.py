@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import ROUND_DOWN, Decimal, localcontext
 from fractions import Fraction
@@ -139,6 +141,22 @@ class Budget(Frozen):
         first = {name: down(exact(value) * exact(share)) for name, value in whole.items()}
         rest = {name: down(exact(value) - exact(first[name])) for name, value in whole.items()}
         return Budget(**first), Budget(**rest)
+
+
+def together(budgets: Iterable[Budget]) -> Budget:
+    """What several ask for, one after another: the sum of their decimals, which sums of doubles may miss.
+
+    >>> together([Budget(epsilon=0.3), Budget(epsilon=0.6)]).epsilon, 0.3 + 0.6
+    (0.9, 0.8999999999999999)
+    """
+    each = [budget.model_dump() for budget in budgets]
+    return Budget(**{name: up(sum((exact(one[name]) for one in each), Fraction(0))) for name in each[0]})
+
+
+def up(value: Fraction) -> float:
+    """The nearest number whose decimals are not below it."""
+    found = float(value)
+    return found if exact(found) >= value else math.nextafter(found, math.inf)
 
 
 def down(value: Fraction) -> float:

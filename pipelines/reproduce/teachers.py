@@ -114,7 +114,7 @@ def baselines(problem: Problem, epsilon: float, delta: float, x: dict[str, np.nd
             first_limit=(50.0, 0.1),
             workers=0,
         )
-        margins_ = x["test"] @ result.model.weights
+        margins_ = result.model.margins(problem.test)
         found["objective_perturbation_error"] = round(float(((margins_ >= 0) != truth).mean()), 4)
     except UsageError as error:
         found["objective_perturbation_error"] = None

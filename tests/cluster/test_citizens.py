@@ -368,7 +368,7 @@ def test_an_adaptive_cluster_without_workers_starts_one(clinic: Clinic, own_ledg
     from distributed import LocalCluster
 
     path, domain = clinic(600, 3)
-    with LocalCluster(n_workers=0, processes=False, threads_per_worker=1, dashboard_address=None) as cluster:
+    with LocalCluster(n_workers=0, processes=False, threads_per_worker=1, dashboard_address=":0") as cluster:
         cluster.adapt(minimum=0, maximum=1)
         result = daskrado.fit(path, domain, dataset="clinic", private=False, learner="mean", cluster=cluster)
     assert result.model.weights.any()

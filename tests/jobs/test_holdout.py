@@ -175,6 +175,14 @@ def test_without_a_hold_out_both_are_charged_and_the_page_says_on_training_rows(
     assert any("on training rows" in line for line in found.lines)
 
 
+@pytest.mark.parametrize(("train", "measure", "both"), [(0.3, 0.6, 0.9), (0.1, 0.7, 0.8), (0.6, 0.7, 1.3)])
+def test_budgets_add_up_as_they_are_written(train: float, measure: float, both: float, tmp_path: Path) -> None:
+    """Doubles do not: 0.3 + 0.6 is below 0.9, and the statement would cost more than was asked for."""
+    changes = {"holdout": None, "budget": {"epsilon": train}, "evaluate": {"budget": {"epsilon": measure}}}
+    found = daskrado.run(keys(visits(), **changes), out=tmp_path / "run")
+    assert found.statement.epsilon == both
+
+
 def test_figures_are_those_of_the_rows_that_were_held_out() -> None:
     frame = visits(3000)
     exact = {"private": False, "protect": None, "budget": None, "ledger": None}

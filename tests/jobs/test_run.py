@@ -147,7 +147,7 @@ def test_a_frame_in_the_wrong_place_is_named_by_its_type_only(clinic: Clinic, mi
         ({"first_limit": (1,)}, r"first_limit must be a pair \(epsilon, delta\), got tuple of 1"),
         ({"first_limit": 1}, r"first_limit must be a pair \(epsilon, delta\), got int"),
         ({"first_limit": ("a", 0)}, "first_limit.epsilon: input should be a valid number"),
-        ({"learner": None}, "learner must be a kind, or a mapping of kind and options, got NoneType"),
+        ({"learner": 3}, "learner must be a kind, or a mapping of kind and options, got int"),
         ({"statistic": 3}, "statistic must be a kind, or a mapping of kind and options, got int"),
         ({"workers": "2"}, "workers must be a whole number, got str"),
         ({"cluster": 3, "workers": None}, "a Dask client or a cluster object, got int"),

@@ -125,9 +125,13 @@ def test_the_rule_spends_more_on_fewer_rows_and_nothing_where_it_cannot_pay() ->
     assert PrivateGradient().centring(facts(Relation.LABEL_FLIP), 0.2) == Centring(0.0, 0.0)
 
 
-PURE = (OutputPerturbation(), ObjectivePerturbation(), ObjectivePerturbation(Huber(0.5), noise="gamma"))
+PURE = (
+    OutputPerturbation(centre=True),
+    ObjectivePerturbation(centre=True),
+    ObjectivePerturbation(Huber(0.5), noise="gamma", centre=True),
+)
 MOMENTS = PlacedMoments()
-GRID = Tuning((ObjectivePerturbation(), ObjectivePerturbation(Huber(0.5))))
+GRID = Tuning((ObjectivePerturbation(), ObjectivePerturbation(Huber(0.5))), centre=True)
 
 
 @pytest.mark.parametrize("relation", [Relation.ADD_REMOVE, Relation.REPLACE_ONE])
@@ -172,7 +176,7 @@ def test_what_is_drawn_is_what_was_planned(learner: str, monkeypatch: pytest.Mon
     monkeypatch.setattr(kind, "_learn", spied)
     frame = off_centre(20_000)
     how = {"dataset": "d", "epsilon": 1.0, "first_limit": (50.0, 1e-3), "rows": len(frame)}
-    model = fit(frame, domain_of(frame), learner=learner, **how).model
+    model = fit(frame, domain_of(frame), learner={"kind": learner, "centre": True}, **how).model
     assert model is not None
     assert len(scales) == ROUNDS
     assert len(known) == 1
@@ -183,17 +187,19 @@ def test_what_is_drawn_is_what_was_planned(learner: str, monkeypatch: pytest.Mon
 
 def test_minimisers_do_not_place_numbers_where_it_cannot_pay() -> None:
     few = facts(rows=250, delta=0.0)
-    assert ObjectivePerturbation().places(few) is None
-    assert ObjectivePerturbation().left(few).epsilon == 1.0
-    assert ObjectivePerturbation(regularisation=0.01).places(facts(rows=60_000)) is None  # of weights on a scale
-    assert ObjectivePerturbation(centre=False).places(facts(rows=60_000)) is None
-    assert ObjectivePerturbation().places(facts(rows=60_000, numbers=0)) is None
-    assert ObjectivePerturbation().places(facts(Relation.LABEL_FLIP, rows=60_000)) == Centring(0.0, 0.0)
+    assert ObjectivePerturbation(centre=True).places(few) is None
+    assert ObjectivePerturbation(centre=True).left(few).epsilon == 1.0
+    assert (
+        ObjectivePerturbation(regularisation=0.01, centre=True).places(facts(rows=60_000)) is None
+    )  # of weights on a scale
+    assert ObjectivePerturbation().places(facts(rows=60_000)) is None
+    assert ObjectivePerturbation(centre=True).places(facts(rows=60_000, numbers=0)) is None
+    assert ObjectivePerturbation(centre=True).places(facts(Relation.LABEL_FLIP, rows=60_000)) == Centring(0.0, 0.0)
 
 
 @pytest.mark.parametrize("learner", ["moments", "objective_perturbation", "output_perturbation", "tuning"])
 def test_off_centre_numbers_are_learned_under_a_pure_budget(learner: str) -> None:
-    """A model that places them ranks fresh rows far better, with no word by the user."""
+    """A model that places them ranks fresh rows far better."""
     frame, fresh = off_centre(20_000), off_centre(5_000, seed=2)
     frame["id"] = np.arange(len(frame))
     domain = domain_of(frame.drop(columns="id")).model_copy(update={"id": "id"})
@@ -260,7 +266,7 @@ def test_models_of_off_centre_numbers_predict_alike_everywhere(tmp_path: Path) -
 
 @pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
 @pytest.mark.parametrize(
-    "learner", [PrivateGradient(), ObjectivePerturbation(), PlacedMoments()], ids=lambda one: one.name
+    "learner", [PrivateGradient(), ObjectivePerturbation(centre=True), PlacedMoments()], ids=lambda one: one.name
 )
 def test_any_partitioning_gives_the_same_model(learner: Any, relation: str, tmp_path: Path) -> None:
     frame, found = off_centre(3_001), []

@@ -24,7 +24,6 @@ from daskrado.lake.collect import Passes, Share, open_passes
 from daskrado.lake.scan import open_lake
 from daskrado.lake.seeds import SignatureKey
 from daskrado.lake.shards import KEPT_PLACE
-from daskrado.learners.on_passes.centring import ROUNDS
 from daskrado.learners.on_passes.iterative import Guarantee, Learned, Session, noise_to_signal
 from daskrado.learners.on_passes.tuning import PublicTuning, Tuning
 from daskrado.ledger.ledger import Ledger
@@ -186,9 +185,6 @@ def test_a_run_publishes_one_model_and_no_counts(clinic: Clinic, tmp_path: Path)
         "tilt_length_expected",
         "cover_share",
         "cover_std_of_margins",
-        "centred_numbers",
-        "share_of_centring",
-        "noise_std_of_counts",
     }
 
 
@@ -294,10 +290,7 @@ def in_turn(reads: list[Read]) -> list[Read]:
 def test_every_learner_reads_its_own_part_and_the_last_part_chooses(
     relation: str, clinic: Clinic, reads: list[Read]
 ) -> None:
-    """Parallel composition holds only if no pass of any learner sees a row of another part.
-
-    But for the two rounds that place numbers, which have a share of epsilon of their own.
-    """
+    """Parallel composition holds only if no pass of any learner sees a row of another part."""
     path, domain = clinic(20_000, 2)
     assert domain.id is not None
     by_record = relation == "add_remove"  # a removed record shifts positions, a replaced one may change its id
@@ -315,14 +308,13 @@ def test_every_learner_reads_its_own_part_and_the_last_part_chooses(
         first_limit=(50, 1e-3),
     )
     assert result.facts.get("rows", rows) == rows
-    expected = [Read(20_000, None, False, by_record)]
+    expected = []
     for part in range(3):
         if not by_record:  # part sizes are public, so they are counted
             expected.append(Read(20_000, Share(part, 4), True, by_record))
         expected.append(Read(20_000, Share(part, 4), False, by_record))
     assert in_turn(reads) == [*expected, Read(20_000, Share(3, 4), True, by_record)]
     assert sum(read.share == Share(3, 4) for read in reads) == 1
-    assert sum(read.share is None for read in reads) == ROUNDS
 
 
 @pytest.mark.parametrize("relation", [Relation.REPLACE_ONE, Relation.LABEL_FLIP, Relation.ADD_REMOVE])

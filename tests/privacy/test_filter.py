@@ -88,6 +88,12 @@ def test_zcdp_is_dominated_by_its_gaussian_with_a_leak(rho: float) -> None:
         assert needed <= leak + (1 - leak) * exact_gaussian_delta(epsilon, mu)
 
 
+@pytest.mark.parametrize("exponent", range(-16, -1))
+def test_small_zcdp_events_have_a_gaussian_too(exponent: int) -> None:
+    for rho in (10.0**exponent, 3.7 * 10.0**exponent, 7.1 * 10.0**exponent):
+        assert math.sqrt(2 * rho) <= zcdp_mu(rho) <= 1.5 * math.sqrt(2 * rho)
+
+
 def test_a_zcdp_event_above_every_limit_is_refused() -> None:
     with pytest.raises(UsageError, match="rho 1250 is above"):
         cost_of(ZcdpEvent(1250))

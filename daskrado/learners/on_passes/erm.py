@@ -132,7 +132,7 @@ class OutputPerturbation(PlacingLearner, LossLearner):
     loss: TrainingLoss = Logistic()  # noqa: RUF009 - frozen
     regularisation: Annotated[float | None, InRange] = None
     tolerance: Annotated[float, Field(gt=0, lt=1e-3)] = FINEST
-    centre: bool = True
+    centre: bool = False
 
     name: ClassVar[str] = "output_perturbation"
     default_bits: ClassVar[int] = FINE_BITS
@@ -250,7 +250,7 @@ class ObjectivePerturbation(PlacingLearner, LossLearner):
     noise: Literal["auto", "gamma", "gaussian"] = "auto"
     tight: bool = False
     tolerance: Annotated[float, Field(gt=0, lt=1e-3)] = FINEST
-    centre: bool = True
+    centre: bool = False
 
     name: ClassVar[str] = "objective_perturbation"
     default_bits: ClassVar[int] = FINE_BITS

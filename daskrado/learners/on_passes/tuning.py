@@ -128,7 +128,7 @@ class Tuning(PlacingLearner, FromGrid):
         Chaudhuri, Monteleoni and Sarwate (2011), algorithm 4; McSherry and Talwar (2007).
     """
 
-    centre: bool = True
+    centre: bool = False
 
     name: ClassVar[str] = "tuning"
     seeded: ClassVar[bool] = True
