@@ -13,7 +13,7 @@ from daskrado.errors import LedgerError
 from daskrado.lake.block_facts import EACH
 from daskrado.ledger.balances import empty, price_of
 from daskrado.ledger.config import LedgerConfig, default_ledger
-from daskrado.ledger.entries import following_limits
+from daskrado.ledger.entries import following_limits, without_limit
 from daskrado.ledger.ledger import Ledger
 from daskrado.ledger.records import Debit, Mark
 from daskrado.ledger.words import Price, affordable, amount
@@ -45,7 +45,9 @@ def set_first_limit(
     if first is None or not ledger.set_first_limit(dataset, relation, first.epsilon, first.delta, block=block):
         return ()
     of = f"each block of {dataset!r}" if block else repr(dataset)
-    return (f"first limit of {of}: {amount(first.epsilon, first.delta)} under {relation}, and what follows",)
+    missing = without_limit(following_limits(relation, filter_for(first.epsilon, first.delta)))
+    less = f"; {missing}" if missing else ""
+    return (f"first limit of {of}: {amount(first.epsilon, first.delta)} under {relation}, and what follows{less}",)
 
 
 def planned_prices(

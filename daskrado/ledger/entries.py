@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -59,6 +59,17 @@ def following_limits(relation: Relation | str | ProtectedUnit, rule: Filter) -> 
         if limit is not None:
             found.append((stated if kind is stated.relation else other, limit))
     return found
+
+
+def without_limit(limits: Sequence[tuple[ProtectedUnit, Filter]]) -> str:
+    """A line on relations for which no limit follows, or nothing."""
+    given = {one.relation for one, _ in limits}
+    none = [str(kind) for kind in Relation if kind not in given]
+    if not none:
+        return ""
+    return (
+        f"none under {' and '.join(none)}, where more than epsilon 50 would follow: set one with --relation {none[0]}"
+    )
 
 
 def debit_of(rows: Rows, record: Record) -> Debit:

@@ -21,7 +21,7 @@ from daskrado.jobs.base import Job
 from daskrado.jobs.load import load_job
 from daskrado.jobs.published import Published
 from daskrado.jobs.show import plan_lines
-from daskrado.ledger.entries import following_limits
+from daskrado.ledger.entries import following_limits, without_limit
 from daskrado.ledger.history import check_all
 from daskrado.ledger.ledger import Ledger, Mark
 from daskrado.ledger.records import Balance
@@ -151,6 +151,11 @@ def test_a_release_takes_the_same_share_of_a_limit_that_follows(epsilon: float, 
 def test_no_limit_follows_above_epsilon_50() -> None:
     assert following(filter_for(30, 0), 2) is None
     assert following(filter_for(40, 1e-5), 2) is None
+    missing = without_limit(following_limits("add_remove", filter_for(30, 0)))
+    assert missing.startswith(
+        "none under replace_one and label_flip and feature_flip, where more than epsilon 50 would"
+    )
+    assert without_limit(following_limits("add_remove", filter_for(10, 1e-5))) == ""
     assert [str(whose.relation) for whose, _ in following_limits("add_remove", filter_for(30, 0))] == ["add_remove"]
     assert {type(rule) for _, rule in following_limits("label_flip", filter_for(30, 0))} == {PureSums}
     limits = dict(following_limits("replace_one", filter_for(30, 1e-5)))

@@ -74,25 +74,21 @@ def limit(
       daskrado ledger limit clinic --epsilon 10 --delta 1e-5 --column patient_id
     """
     from daskrado.lake.block_facts import EACH
-    from daskrado.ledger.entries import people
+    from daskrado.ledger.entries import following_limits, people, without_limit
     from daskrado.ledger.show import balance_line
+    from daskrado.privacy.filter import filter_for
 
     with open_ledger(ledger, create=True) as opened:
-        block = EACH if per_block else ""
-        opened.set_limit(
-            dataset,
-            people(relation, column, unit, owns, within),
-            epsilon,
-            delta,
-            block=block,
-            follows=relation is None,
-        )
+        block, whom = EACH if per_block else "", people(relation, column, unit, owns, within)
+        opened.set_limit(dataset, whom, epsilon, delta, block=block, follows=relation is None)
+        missing = "" if relation else without_limit(following_limits(whom, filter_for(epsilon, delta)))
         known = [
             balance
             for balance in opened.balances(dataset)
             if relation in (None, str(balance.relation)) and balance.block == block
         ]
-        return [f"{opened.address}: {balance_line(balance)}" for balance in known]
+        lines = [f"{opened.address}: {balance_line(balance)}" for balance in known]
+        return [*lines, *([f"{dataset}: {missing}"] if missing else ())]
 
 
 @command(ledger)
