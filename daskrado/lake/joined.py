@@ -18,7 +18,9 @@ from daskrado.errors import DataError, UsageError
 from daskrado.lake.parquet_files import ParquetPartition
 from daskrado.lake.scan import Lake, open_lake
 from daskrado.lake.seeds import SignatureKey, record_seeds
+from daskrado.table.arrow_arrays import plain
 from daskrado.table.domain import Domain
+from daskrado.table.encoding import known_ids
 
 KEY = SignatureKey.from_seed(0)  # public: it only spreads record ids over 64-bit words
 
@@ -89,9 +91,7 @@ def key_words(column: pa.ChunkedArray, name: str) -> NDArray[np.uint64]:
     """Record ids as 64-bit words."""
     if column.null_count:
         raise DataError(f"key column {name!r} is null in {column.null_count} rows")
-    values = column.to_numpy()
-    ids = values.astype(np.uint64) if np.issubdtype(values.dtype, np.integer) else values.astype(object)
-    return record_seeds(KEY.key_bytes(), ids)
+    return record_seeds(KEY.key_bytes(), known_ids(plain(column).combine_chunks()))
 
 
 def _match(left: Lake, right: Lake, key: str, progress: Callable[[int, int], None] | None) -> None:

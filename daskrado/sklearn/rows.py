@@ -18,15 +18,18 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 from sklearn.utils.validation import column_or_1d
 
 from daskrado.errors import UsageError
-from daskrado.lake.frame_columns import texts
+from daskrado.lake.frame_columns import found_array, texts
 from daskrado.lake.frames import to_arrow
-from daskrado.table.arrow_arrays import as_table, is_stream, speaks_arrow
+from daskrado.table.arrow_arrays import as_table, in_days, is_stream, plain, speaks_arrow, words
 from daskrado.table.domain import Domain
 from daskrado.table.encoding import needed_columns
+from daskrado.table.type_hints import is_number, is_text
 from daskrado.table.yaml_file import parse
 
 _KEY = secrets.token_hex(8)  # of this process
@@ -134,22 +137,56 @@ def _column(values: Any) -> pd.Series:
     if isinstance(values, list | tuple):
         own = (value[0] if isinstance(value, list | tuple) and len(value) == 1 else value for value in values)
         return pd.Series(list(own), dtype=object)
+    if (exact := _exact(values)) is not None:
+        return exact
     array = np.asarray(values)
     with without_rows():
         found = column_or_1d(array.astype(object) if array.dtype.kind in _FOUND_IN_VALUES else array, warn=True)
     return pd.Series(found, dtype=found.dtype)
 
 
+def _exact(values: Any) -> pd.Series | None:
+    """Texts, and whole numbers and truths beside a gap, of a column of pandas, Polars or Arrow; None for others.
+
+    numpy makes floats of whole numbers beside a gap, so that large ids agree, and reads no bytes that are no text.
+    """
+    if isinstance(values, pd.DataFrame) and values.shape[1] == 1:
+        values = values.iloc[:, 0]
+    held = None
+    if pd.api.types.is_extension_array_dtype(getattr(values, "dtype", None)):
+        held = found_array(pd.Series(values))
+    elif isinstance(values, pa.Array) or (hasattr(values, "__arrow_c_stream__") and speaks_arrow(values)):
+        held = None if is_stream(values) else pa.chunked_array(values)
+    if held is None:
+        return None
+    column = plain(held if isinstance(held, pa.ChunkedArray) else pa.chunked_array([held]))
+    if pa.types.is_struct(column.type) and column.type.num_fields == 1:  # a frame of one column
+        column = plain(pc.struct_field(column, [0]))
+    if is_text(column.type):
+        return pd.Series(words(column), dtype=object)
+    gaps = column.null_count and (pa.types.is_integer(column.type) or pa.types.is_boolean(column.type))
+    return pd.Series(pd.arrays.ArrowExtensionArray(column)) if gaps else None
+
+
 def mark_of(rows: Any, domain: Domain) -> int:
     """By which this process knows rows in memory again, in any order, in whatever types their numbers are."""
-    table, needed = as_table(rows), needed_columns(domain)
-    frame = (rows[needed] if table is None else table.select(needed).to_pandas()).infer_objects()
-    plain = {
-        name: own.astype(np.float64) if own.dtype.kind in "biuf" else pd.Series(texts(own), own.index, dtype=object)
-        for name, own in frame.items()
-    }
-    hashes = pd.util.hash_pandas_object(pd.DataFrame(plain), index=False, hash_key=_KEY)
-    return int(hashes.to_numpy().sum()) ^ len(frame)
+    table = as_table(rows)
+    known = {name: _known(rows[name] if table is None else table.column(name)) for name in needed_columns(domain)}
+    hashes = pd.util.hash_pandas_object(pd.DataFrame(known), index=False, hash_key=_KEY)
+    return int(hashes.to_numpy().sum()) ^ len(hashes)
+
+
+def _known(column: Any) -> pd.Series:
+    """Numbers, truths and days as floats, others as they read. It runs after the charge: no cell may stop it."""
+    held = column if isinstance(column, pa.ChunkedArray) else found_array(column)
+    held = plain(pa.chunked_array([held]) if isinstance(held, pa.Array) else held) if held is not None else None
+    if held is not None and is_text(held.type):
+        return pd.Series(words(held), dtype=object)
+    if held is not None and (pa.types.is_date(held.type) or pa.types.is_timestamp(held.type)):
+        held = in_days(held)
+    if held is not None and (is_number(held.type) or pa.types.is_boolean(held.type)):
+        return pd.Series(held.cast(pa.float64(), safe=False).to_numpy())
+    return pd.Series(texts(column.to_pandas() if isinstance(column, pa.ChunkedArray) else column), dtype=object)
 
 
 def bounds_of_rows(rows: NDArray[np.float64]) -> list[tuple[float, float]]:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from daskrado.errors import UsageError
 from daskrado.table.label import Scalar
+from daskrado.table.type_hints import is_text
 
 _READ: WeakSet[Any] = WeakSet()  # streams that were read
 _DAY = {"s": 86_400.0, "ms": 86_400e3, "us": 86_400e6, "ns": 86_400e9}
@@ -81,21 +82,28 @@ def as_text(value: Any) -> str:
     """A value as it reads: truths and days as folders are named, 7.0 as 7, nothing but Unicode."""
     if isinstance(value, bool | np.bool_):
         return str(value).lower()
-    if isinstance(value, datetime) and value == datetime.combine(value.date(), time(), value.tzinfo):
-        return value.date().isoformat()
-    value = value.total_seconds() if isinstance(value, timedelta) else value
-    whole = isinstance(value, float) and value.is_integer()
     try:
+        if isinstance(value, datetime) and value == datetime.combine(value.date(), time(), value.tzinfo):
+            return value.date().isoformat()
+        value = value.total_seconds() if isinstance(value, timedelta) else value
+        whole = isinstance(value, float) and value.is_integer()
         return str(int(value) if whole else value).encode("utf-8", "replace").decode()
-    except Exception:  # a number of thousands of digits, an object without words: no cell stops a run
+    except Exception:  # a number of thousands of digits, an object without words, the year 20000: no cell stops a run
         return ""
 
 
 def as_texts(data: pa.ChunkedArray) -> pa.ChunkedArray:
     """The values of a column of any type as they read, each different one read once."""
     coded = data.combine_chunks().dictionary_encode()
-    texts = [None if value is None else as_text(value) for value in coded.dictionary.to_pylist()]
+    known = coded.dictionary
+    texts = words(known) if is_text(known.type) else [None if v is None else as_text(v) for v in known.to_pylist()]
     return pa.chunked_array([pa.array(texts, pa.string()).take(coded.indices)])
+
+
+def words(data: pa.Array | pa.ChunkedArray) -> list[str | None]:
+    """Texts as Python has them; bytes that are no text are written out, as in \\xff: no cell stops a run."""
+    known = data.cast(pa.large_binary()).to_pylist()
+    return [None if cell is None else cell.decode(errors="backslashreplace") for cell in known]
 
 
 def in_days(data: pa.Array) -> pa.Array:

@@ -22,6 +22,7 @@ from daskrado.table.arrow_arrays import (
     to_numpy,
     trimmed,
     value_set,
+    words,
 )
 from daskrado.table.domain import BooleanColumn, CategoricalColumn, DateColumn, Domain, NumericColumn
 from daskrado.table.encoded_table import EncodedTable, Labels
@@ -279,16 +280,16 @@ def _ids(out: EncodedTable, data: pa.Array) -> NDArray[np.uint64] | NDArray[np.o
         out.fault(str(out.domain.id), "record id is null", nulls)
         ids = np.zeros(out.length, dtype=np.uint64 if pa.types.is_integer(data.type) else object)
         if not nulls.all():
-            ids[~nulls] = _known_ids(data.drop_null())
+            ids[~nulls] = known_ids(data.drop_null())
         return ids
-    return _known_ids(data)
+    return known_ids(data)
 
 
-def _known_ids(data: pa.Array) -> NDArray[np.uint64] | NDArray[np.object_]:
+def known_ids(data: pa.Array) -> NDArray[np.uint64] | NDArray[np.object_]:
+    """Record ids without nulls, as numbers or as texts."""
     if pa.types.is_integer(data.type):
         return to_numpy(data).astype(np.uint64)
     try:
         return to_numpy(data).astype(object)
-    except UnicodeDecodeError:  # bytes that are no text name a record all the same
-        raw = data.cast(pa.large_binary()).to_pylist()
-        return np.array([item.decode(errors="backslashreplace") for item in raw], dtype=object)
+    except (UnicodeDecodeError, pa.ArrowException):  # bytes that are no text name a record all the same
+        return np.array(words(data), dtype=object)

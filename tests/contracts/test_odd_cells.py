@@ -8,13 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import daskrado
 import daskrado.sklearn as estimators
 from daskrado.errors import UsageError
 from daskrado.lake.collect import collect
+from daskrado.lake.joined import key_words
 from daskrado.lake.scan import open_lake
 from daskrado.lake.units import units_of
 from daskrado.ledger.ledger import Ledger
@@ -128,13 +132,150 @@ def test_so_does_an_odd_id_of_a_person(kind: str, odd: Any, read: list[dict[str,
     weights = []
     for labels, ids in (([*LABELS, 1], [*IDS, odd]), (LABELS, IDS)):
         model.fit(given[: len(ids)], labels, units=ids)
-        job = read[-1]
-        lake, protect = open_lake(job["lake"], job["domain"]), Protect.model_validate(job["protect"])
-        units = units_of(lake, protect, bytes(32), None)
-        assert units is not None
-        weights.append([int(own) for _, part in units.of_lake(lake) for own in part])
+        weights.append(weights_of(read[-1]))
     assert weights[0][:4] == weights[1]
     assert [max(weights[1]) // own for own in weights[1]] == [2, 2, 1, 1]  # a person's rows share what one row counts
+
+
+def weights_of(job: dict[str, Any]) -> list[int]:
+    """What each row counts, of those that an estimator gave to its job."""
+    lake, protect = open_lake(job["lake"], job["domain"]), Protect.model_validate(job["protect"])
+    units = units_of(lake, protect, bytes(32), None)
+    assert units is not None
+    return [int(own) for _, part in units.of_lake(lake) for own in part]
+
+
+COLUMNS: dict[str, Callable[[list[Any]], Any]] = {
+    "arrow": pa.array,
+    "chunked": lambda ids: pa.chunked_array([ids[:2], ids[2:]], pa.int64()),
+    "table": lambda ids: pa.table({"who": pa.array(ids, pa.int64())}),
+    "polars": pl.Series,
+    "polars frame": lambda ids: pl.DataFrame({"who": ids}),
+    "Int64": lambda ids: pd.Series(ids, dtype="Int64"),
+    "Int64 frame": lambda ids: pd.DataFrame({"who": pd.Series(ids, dtype="Int64")}),
+    "Int64 index": lambda ids: pd.Index(ids, dtype="Int64"),
+    "int64[pyarrow]": lambda ids: pd.Series(ids, dtype="int64[pyarrow]"),
+    "category": lambda ids: pd.Series(pd.Categorical.from_codes([0, 0, 1, 2, -1][: len(ids)], sorted({*ids[:4]}))),
+}
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+@pytest.mark.parametrize("kind", ["array", "polars"])
+def test_a_null_among_large_ids_is_nobody_and_merges_no_people(
+    kind: str, column: str, read: list[dict[str, Any]]
+) -> None:
+    """As floats, whole numbers from 2^53 on agree with their neighbours: one null would make one person of three."""
+    rows = np.array([*ROWS, [0.0, 1.0]])
+    given = rows if kind == "array" else pl.DataFrame(rows, schema=["x0", "x1"])
+    ids = [2**60, 2**60, 2**60 + 1, 2**60 + 2]
+    KINDS["domain"]().set_params(unit="who").fit(given, [*LABELS, 1], units=COLUMNS[column]([*ids, None]))
+    found = weights_of(read[-1])
+    assert found[4] == 0
+    assert [max(found) // own for own in found[:4]] == [2, 2, 1, 1]
+
+
+def no_text(values: list[str], place: int) -> pa.Array:
+    """Texts of which one is bytes that are no text, as a file may hold them."""
+    raw = [value.encode() for value in values]
+    raw[place] = b"\xff\xfe"
+    return pa.array(raw, pa.binary()).view(pa.string())
+
+
+def test_an_id_that_is_no_text_is_somebody(read: list[dict[str, Any]]) -> None:
+    KINDS["domain"]().set_params(unit="who").fit(np.array(ROWS), LABELS, units=no_text(IDS, 3))
+    found = weights_of(read[-1])
+    assert [max(found) // own for own in found] == [2, 2, 1, 1]
+
+
+def test_a_key_that_is_no_text_matches_itself_alone() -> None:
+    found = key_words(pa.chunked_array([no_text(["a", "b"], 1), no_text(["c", "d"], 1)]), "id").tolist()
+    assert found[1] == found[3]
+    assert len(set(found)) == 3
+    assert found[0] == key_words(pa.chunked_array([pa.array(["a"]).dictionary_encode()]), "id")[0]
+
+
+WARDS: dict[str, Any] = {
+    "label": {"column": "y", "positive": "yes", "negative": "no"},
+    "columns": {
+        "ward": {"kind": "categorical", "values": ["a", "b"]},
+        "x": {"kind": "numeric", "lower": 0, "upper": 1},
+    },
+}
+TEXTS: dict[str, Any] = {"ward": ["a", "b", "a", "b"], "x": [0.1, 0.2, 0.3, 0.4], "y": ["yes", "no", "no", "yes"]}
+
+
+@pytest.mark.parametrize("name", ["ward", "y"])
+@pytest.mark.parametrize("form", ["arrow", "dictionary", "string[pyarrow]", "surrogate", "surrogate category"])
+def test_a_fit_ends_and_knows_its_rows_whatever_text_a_cell_holds(name: str, form: str) -> None:
+    """What is done after the charge may fail at no cell; the rows stay refused, in any order."""
+    odd = no_text(TEXTS[name], 3)
+    table = pa.table({**TEXTS, name: odd.dictionary_encode() if form == "dictionary" else odd})
+    frame: Any = table
+    if form == "string[pyarrow]":
+        frame = pd.DataFrame(TEXTS).assign(**{name: pd.arrays.ArrowExtensionArray(pa.chunked_array([odd]))})
+    elif form.startswith("surrogate"):
+        values = [*sorted(set(TEXTS[name])), "\ud800"]
+        coded = pd.Categorical.from_codes([0, 1, 0, 2], pd.Index(values, dtype=object))
+        cells = coded if "category" in form else pd.Series(coded.astype(object), dtype=object)
+        frame = pd.DataFrame(TEXTS).assign(**{name: cells})
+    model = estimators.PrivateClassifier(WARDS, learner="moments", **FACTS).fit(frame)
+    back = frame.take([3, 1, 0, 2])
+    for rows in (frame, back):
+        with pytest.raises(UsageError, match="these rows are private"):
+            model.score(rows)
+
+
+@pytest.mark.parametrize("kind", [pa.date32(), pa.timestamp("s")], ids=str)
+def test_a_day_that_no_calendar_has_ends_no_fit_either(kind: pa.DataType) -> None:
+    domain = {**WARDS, "columns": {"day": {"kind": "date", "lower": "2020-01-01", "upper": "2026-01-01"}}}
+    days = pa.array([1, 2, 3, 2**31 - 1 if kind == pa.date32() else 2**60], getattr(pa, f"int{kind.bit_width}")())
+    table = pa.table({"day": days.view(kind), "y": TEXTS["y"]})
+    model = estimators.PrivateClassifier(domain, learner="moments", **FACTS).fit(table)
+    with pytest.raises(UsageError, match="these rows are private"):
+        model.score(table)
+
+
+JOBS: dict[str, dict[str, Any]] = {
+    "rados": {
+        "kind": "rados",
+        "sets": [
+            {
+                "name": "h",
+                "kind": "hadamard",
+                "count": 16,
+                "protect": {"relation": "replace_one", "unit": "r"},
+                "budget": {"epsilon": 1.0, "delta": 1e-6},
+            }
+        ],
+    },
+    "tuning": {
+        "learner": {"kind": "tuning", "grid": [{"kind": "gradient", "steps": steps} for steps in (1, 2)]},
+        "rows": 400,
+        "protect": {"relation": "add_remove", "unit": "r"},
+        "budget": {"epsilon": 1.0, "delta": 1e-6},
+    },
+    "teachers": {
+        "kind": "teachers",
+        "teachers": {"count": 40, "learner": {"kind": "logistic", "ridge": 0.01}},
+        "answers": {"mechanism": "gaussian", "queries": 10},
+        "protect": {"relation": "add_remove", "unit": "r"},
+        "budget": {"epsilon": 3.0, "delta": 1e-5},
+    },
+}
+
+
+@pytest.mark.parametrize("kind", JOBS)
+def test_an_id_of_a_record_that_is_no_text_stops_no_job(kind: str, tmp_path: Path, own_ledger: Path) -> None:
+    texts = {"id": [f"i{at}" for at in range(400)], **{name: cells * 100 for name, cells in TEXTS.items()}}
+    (tmp_path / "lake").mkdir()
+    pq.write_table(pa.table({**texts, "id": no_text(texts["id"], 3)}), tmp_path / "lake" / "p.parquet")
+    pq.write_table(pa.table({name: texts[name] for name in ("ward", "x")}), tmp_path / "q.parquet")
+    job = {"dataset": "d", "lake": str(tmp_path / "lake"), "output": str(tmp_path / "out"), **JOBS[kind]}
+    job |= {"queries": str(tmp_path / "q.parquet")} if kind == "teachers" else {}
+    limit = {"path": str(own_ledger), "first_limit": {"epsilon": 20.0, "delta": 1e-3}}
+    daskrado.run({**job, "domain": {**WARDS, "id": "id"}, "ledger": limit}, write=kind == "teachers")
+    with Ledger.open(own_ledger) as ledger:
+        assert {entry.state.used for entry in ledger.entries()} == {True}
 
 
 def test_rows_that_a_list_gave_are_known_again_as_an_array() -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskrado.table.arrow_arrays import to_numpy, value_set, with_minus_one
+from daskrado.table.arrow_arrays import as_text, as_texts, to_numpy, value_set, with_minus_one
 
 TEXT = [pa.string(), pa.large_string(), pa.string_view()]
 NUMBERS = [
@@ -94,3 +95,9 @@ def test_a_place_that_is_null_is_minus_one() -> None:
     index = pa.array([2, None, 0], type=pa.int32())
     assert with_minus_one(index).to_pylist() == [2, -1, 0]
     assert with_minus_one(index).type == pa.int32()
+
+
+def test_no_cell_stops_what_reads_texts() -> None:
+    odd = pa.array([b"a", b"\xff", None, b"a"], pa.binary()).view(pa.string())
+    assert as_texts(pa.chunked_array([odd])).to_pylist() == ["a", "\\xff", None, "a"]
+    assert as_text(pd.Timestamp(np.datetime64("20000-01-01", "s"))) == ""
