@@ -49,8 +49,9 @@ class Draws(Grants):
     ) -> Arrays:
         """What was drawn and kept before, else ``perturb(gather())``, marked and counted before, kept after.
 
-        ``gather`` reads rows and draws nothing; ``perturb`` draws. Without a grant the draw is of public randomness
-        and may be repeated. ``number`` counts the draws of one role.
+        ``gather`` reads rows and draws nothing, or in secret: what it returns is forgotten where the run ends before
+        it is counted. ``perturb`` draws. Without a grant the draw is of public randomness and may be repeated.
+        ``number`` counts the draws of one role.
         """
         name = role if number is None else f"{role}#{number:05d}"
         drawn = None if self.journal is None else self.journal.kept(name)

@@ -409,7 +409,7 @@ journal.Journal.keep = dying
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize(("how", "after"), [("random_stopping", 4), ("random_stopping", 2), ("tuning", 1)])
+@pytest.mark.parametrize(("how", "after"), [("random_stopping", 1), ("tuning", 1)])
 def test_a_search_that_is_killed_and_begun_again_is_charged_once_and_draws_nothing_twice(
     how: str, after: int, killed: Callable[[str], None], tmp_path: Path, own_ledger: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Callable, Iterator
@@ -20,9 +21,13 @@ from daskrado.jobs.load import load_job
 from daskrado.lake.collect import Share, open_passes
 from daskrado.lake.scan import open_lake
 from daskrado.lake.seeds import SignatureKey
+from daskrado.learners.on_passes import random_stopping
+from daskrado.learners.on_passes.erm import OutputPerturbation
 from daskrado.learners.on_passes.gradient import PrivateGradient
 from daskrado.learners.on_passes.iterative import Guarantee, Learned, Session
 from daskrado.learners.on_passes.random_stopping import PARTS, RandomStopping
+from daskrado.ledger.chain import COLUMNS
+from daskrado.ledger.history import exported
 from daskrado.ledger.ledger import Ledger
 from daskrado.privacy.accountant import ApproximateEvent, GaussianEvent, PureEvent
 from daskrado.privacy.perturbation import PublicFacts
@@ -204,3 +209,109 @@ def test_a_whole_run_is_one_charge_and_publishes_neither_runs_nor_scores(
     assert "best of a geometric number of runs, 6 in the mean" in entry.theorem
     lines = dict(load_job(keys | {"output": "elsewhere"}).plan())
     assert "2 learners on about 3,200 rows, 6 times in the mean" in lines["tunes"]
+
+
+def leaves(content: Any, at: str = "") -> Iterator[tuple[str, Any]]:
+    """Everything that a document says, with the keys that lead to it."""
+    pairs = (
+        content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else None
+    )
+    if pairs is None:
+        yield at, content
+        return
+    for key, value in pairs:
+        yield from leaves(value, f"{at}/{key}")
+
+
+@pytest.mark.parametrize("kind", ["output_perturbation", "objective_perturbation", "gradient"])
+def test_neither_the_ledger_nor_what_is_published_tells_how_many_fits_there_were(
+    clinic: Clinic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    lake, domain = clinic(2000, 2)
+    delta = {"delta": 1e-6} if kind == "gradient" else {}
+    grid = [{"kind": kind} | ({"steps": int(30 * one)} if delta else {"regularisation": one}) for one in (0.1, 1.0)]
+    monkeypatch.setattr(random_stopping, "which_runs", lambda kinds, runs: np.zeros(runs, dtype=np.int64))
+    genuine, fits = RandomStopping._fit, list[int]()
+    monkeypatch.setattr(RandomStopping, "_fit", lambda *given: (fits.append(1), genuine(*given))[1])
+    told, numbers, lines = [], [], []
+    for runs in (1, 4):
+        monkeypatch.setattr(random_stopping, "number_of_runs", lambda mean, runs=runs: runs)
+        fits.clear()
+        place = tmp_path / str(runs)
+        daskrado.run(
+            {
+                "dataset": "clinic",
+                "lake": str(lake),
+                "domain": domain,
+                "output": str(place / "out"),
+                "protect": {"relation": "add_remove", "unit": "one patient"},
+                "budget": {"epsilon": 12.0} | delta,
+                "learner": {"kind": "random_stopping", "grid": grid},
+                "rows": 2000,
+                "ledger": {"path": str(place / "ledger.sqlite"), "first_limit": {"epsilon": 30, "delta": 1e-4}},
+            }
+        )
+        numbers.append(len(fits))
+        told.append(dict(leaves(json.loads((place / "out" / "manifest.json").read_text()))))
+        with Ledger.open(place / "ledger.sqlite") as ledger:
+            (entry,) = ledger.entries()
+            assert len(ledger.draws(entry.id)) == 2
+            kinds, names = (COLUMNS.index(one) for one in ("kind", "name"))
+            lines.append([(record[kinds], record[names]) for record in exported(ledger)["records"]])
+    assert numbers == [2, 5]  # the fits, and the best once more from what it drew
+    assert lines[0] == lines[1]
+    one, four = told
+    assert [*one] == [*four]
+    heads = [one.pop("/budget/0/ledger_head").partition(":")[0] for one in told]
+    assert heads[0] == heads[1]
+    released = {"/run", "/files/0/sha256", "/files/0/bytes"}  # of model.json
+    assert {key for key in one if one[key] != four[key]} <= released
+    models = [dict(leaves(json.loads((tmp_path / runs / "out" / "model.json").read_text()))) for runs in "14"]
+    assert {key.split("/")[1] for key in models[0].keys() ^ models[1].keys()} <= {"error_bars"}
+    differ = {key for key in models[0].keys() & models[1].keys() if models[0][key] != models[1][key]}
+    assert {key.split("/")[1] for key in differ} <= {"error_bars", "weights"}
+
+
+def test_a_search_that_was_cut_off_makes_as_many_fits_and_one_that_was_kept_makes_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The number of fits is drawn once for a grant: whoever begins again does not get another one."""
+    learner = RandomStopping(
+        (OutputPerturbation(regularisation=0.1), OutputPerturbation(regularisation=1.0)), runs=50
+    )
+    facts = PublicFacts(500, 2, 1.5, Relation.REPLACE_ONE, 30.0)
+    kept: list[Any] = []
+    scores: list[int] = []
+    die_at = 2
+    genuine = RandomStopping._score
+
+    def scored(self: RandomStopping, *given: Any) -> int:
+        scores.append(1)
+        if len(scores) == die_at:
+            raise KeyboardInterrupt
+        return genuine(self, *given)
+
+    def session(passes: Any) -> Session:
+        place = itertools.count()
+
+        def draw(paid: bool, gather: Callable[[], Any], perturb: Callable[[Any], Any]) -> Any:
+            if (here := next(place)) == len(kept):
+                kept.append(perturb(gather()))
+            return kept[here]
+
+        return Session(passes, lambda: None, journal=draw)
+
+    monkeypatch.setattr(RandomStopping, "_score", scored)
+    monkeypatch.setattr(random_stopping, "number_of_runs", lambda mean: 5)
+    with opened(line(500), SIDES) as passes:
+        with pytest.raises(KeyboardInterrupt):
+            learner.learn(session(passes), facts)
+        (first,) = kept
+        monkeypatch.setattr(random_stopping, "number_of_runs", lambda mean: 99)
+        scores, die_at = [], 0
+        found = learner.learn(session(passes), facts)
+        assert (len(scores), len(kept), kept[0] is first) == (5, 2, True)
+        again = learner.learn(session(passes), facts)
+    assert len(scores) == 5
+    assert again.weights.tobytes() == found.weights.tobytes()
+    assert again.details == found.details

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar
+from functools import partial
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +19,14 @@ from daskrado.learners.on_passes.iterative import Guarantee, IterativeLearner, L
 from daskrado.learners.on_passes.tuning import FromGrid
 from daskrado.privacy.accountant import GaussianEvent, PureEvent, ZcdpEvent, gaussian_epsilon
 from daskrado.privacy.curves import round_down
-from daskrado.privacy.noise import discrete_gaussian, discrete_laplace
+from daskrado.privacy.noise import discrete_gaussian, discrete_laplace, random_words
 from daskrado.privacy.perturbation import PublicFacts
 from daskrado.privacy.stopping import largest_pure, largest_rho, number_of_runs, which_runs
 from daskrado.statistics.risk import Mistakes
 
 PARTS = 5  # one of them scores, the others train
+TRAINING, SCORING = Share(PARTS - 1, PARTS, rest=True), Share(PARTS - 1, PARTS)
+SALT = 4  # words
 TRIES = 3  # runs for each learner of the grid, in the mean: four in five searches try a given one
 
 
@@ -30,8 +35,8 @@ class RandomStopping(FromGrid):
     """Learners of the grid, chosen at random, each on four fifths of the rows; the last fifth scores, with noise.
 
     ``runs`` is the mean number of fits, three for each learner unless it is given. How many there were, which ones
-    and what they scored is secret: it shows in nothing that is published, but in how long the run takes. Rows are
-    dealt out as for ``tuning``.
+    and what they scored is secret: it shows in nothing that is published or counted in the ledger, but in how long
+    the run takes. Rows are dealt out as for ``tuning``.
 
     Sensitivity
         A protected unit is in the rows of all fits or in those of all scores. A fit has the guarantee of its learner
@@ -90,23 +95,42 @@ class RandomStopping(FromGrid):
         return f"about {self.part(facts).rows:,} rows, {self.mean} times in the mean, the rest to score"
 
     def learn(self, session: Session, facts: PublicFacts) -> Learned:
-        """Fit and score a secret number of times, and keep the best."""
-        # No row is looked at for that. It is drawn once for a grant, as noise is: a number of runs that somebody may
-        # draw again until it pleases him has another law.
-        which = session.draw(lambda: None, lambda _: which_runs(len(self.grid), number_of_runs(self.mean)))
-        training, scoring = Share(PARTS - 1, PARTS, rest=True), Share(PARTS - 1, PARTS)
-        best: tuple[int, int, Learned] | None = None
-        for place in map(int, which):
-            learner, own = self.grid[place], self.own(self.grid[place], facts)
-            own = self.exact_rows(session.passes, training, own)
-            model = learner.learn(replace(session, share=training, progress=None), own)
-            score = self._score(session, scoring, model, facts)
-            if best is None or score < best[0]:  # of equal scores the first: runs are alike, so that is a fair lot
-                best = score, place, model
-        assert best is not None
-        return best[2].chosen_as(self.grid[best[1]].name, place_in_grid=best[1], grid=len(self.grid))
+        """Fit and score a secret number of times, and keep the best: two draws, however many fits there are."""
+        # No row is looked at for the first. It is drawn once for a grant, as noise is: a number of runs that somebody
+        # may draw again until it pleases him has another law. The salt is for whoever knows a digest of all draws.
+        salted = session.draw(
+            lambda: None, lambda _: np.concatenate([random_words(SALT).view(np.int64), self._runs()])
+        )
+        alone = replace(session, progress=None, journal=None)
+        rows = self.exact_rows(session.passes, TRAINING, self.part(facts)).rows
+        # Of all fits the best alone is counted and kept. The others, and all of a search that is cut off, are
+        # forgotten with this process: a resumed run makes as many fits anew, of the same learners.
+        best = session.draw(lambda: self._best(alone, salted[SALT:], facts, rows), lambda found: found)
+        (place,), *drawn = _unpacked(best)
+        kept = iter(drawn)
+        model = self._fit(replace(alone, journal=lambda *_: next(kept)), int(place), facts, rows)
+        return model.chosen_as(self.grid[place].name, place_in_grid=int(place), grid=len(self.grid))
 
-    def _score(self, session: Session, share: Share, model: Learned, facts: PublicFacts) -> int:
+    def _runs(self) -> NDArray[np.int64]:
+        return which_runs(len(self.grid), number_of_runs(self.mean))
+
+    def _best(self, session: Session, which: NDArray[np.int64], facts: PublicFacts, rows: int) -> NDArray[np.uint8]:
+        """The place in the grid of the best fit and all that it drew, of which its model is a function."""
+        best: tuple[int, list[NDArray[Any]]] | None = None
+        for place in map(int, which):
+            drawn: list[NDArray[Any]] = [np.array([place])]
+            model = self._fit(replace(session, journal=partial(_noted, drawn)), place, facts, rows)
+            score = self._score(session, model, facts)
+            if best is None or score < best[0]:  # of equal scores the first: runs are alike, so that is a fair lot
+                best = score, drawn
+        assert best is not None
+        return _packed(best[1])
+
+    def _fit(self, session: Session, place: int, facts: PublicFacts, rows: int) -> Learned:
+        learner = self.grid[place]
+        return learner.learn(replace(session, share=TRAINING), replace(self.own(learner, facts), rows=rows))
+
+    def _score(self, session: Session, model: Learned, facts: PublicFacts) -> int:
         """The mistakes of a model on the rows that score, in whole ones, with the noise that one run may have."""
         mistakes = Mistakes.of(session.passes, model.weights[..., None])
         far = facts.rows_per_unit * mistakes.unit  # rounding down moves no count further than whole numbers do
@@ -116,8 +140,30 @@ class RandomStopping(FromGrid):
             noise, loss = discrete_laplace, float(largest_pure(facts.epsilon, 0, self.mean))
 
         def counted() -> NDArray[np.int64]:
-            whole: NDArray[np.int64] = np.floor(session.passes.sum(mistakes, share=share).vector[:1]).astype(np.int64)
+            whole: NDArray[np.int64] = np.floor(session.passes.sum(mistakes, share=SCORING).vector[:1]).astype(
+                np.int64
+            )
             return whole
 
         scale = math.nextafter(far / loss, math.inf)
         return int(session.draw(counted, lambda wrong: noise(wrong, scale))[0])
+
+
+def _noted(
+    drawn: list[NDArray[Any]], paid: bool, gather: Callable[[], Any], perturb: Callable[[Any], NDArray[Any]]
+) -> NDArray[Any]:
+    """Draw, and note what was drawn."""
+    del paid
+    drawn.append(perturb(gather()))
+    return drawn[-1]
+
+
+def _packed(arrays: list[NDArray[Any]]) -> NDArray[np.uint8]:
+    file = io.BytesIO()
+    np.savez(file, *arrays)
+    return np.frombuffer(file.getvalue(), dtype=np.uint8)
+
+
+def _unpacked(packed: NDArray[np.uint8]) -> list[NDArray[Any]]:
+    with np.load(io.BytesIO(packed.tobytes())) as arrays:
+        return [arrays[f"arr_{place}"] for place in range(len(arrays))]
