@@ -61,7 +61,7 @@ class Spending:
         for part, cost in costs:
             spent = parts.lost(after, part)
             if not self._rule.fits(spent, cost):
-                asked, left = self._rule.shares(parts.together(costs)), self._rule.shares(spent)
+                asked, left = self._rule.shares(parts.together(costs, after)), self._rule.shares(spent)
                 name = max(asked, key=lambda counter: asked[counter] + left[counter])
                 raise BudgetError(
                     f"budget of {self.dataset!r}: this run needs {percent(asked[name])} "

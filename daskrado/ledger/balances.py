@@ -115,7 +115,7 @@ def price_of(budgets: Iterable[Budget], debits: Sequence[Debit], *, charged: boo
             after = budget
             for part, cost in () if charged else costs:
                 after = after.plus(cost, part)
-            found.append(Price(after.balance, parts.together(costs)))
+            found.append(Price(after.balance, parts.together(costs, after.balance)))
     return found
 
 

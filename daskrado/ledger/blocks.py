@@ -120,7 +120,7 @@ class BlockViews:
         short = set()
         for budget in (budget for budget in known if budget.balance.block in named):
             costs = budget.costs(debits)
-            if costs and not budget.fits(parts.together(costs), parts.ALL):
+            if costs and not budget.fits(parts.together(costs, budget.balance), parts.ALL):
                 short.add(budget.balance.block)
         return [block for block in named if block in short]
 

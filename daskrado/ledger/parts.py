@@ -62,11 +62,11 @@ def taken_whole(balance: Balance) -> bool:
     return balance.rule.whole in {balance.total, *(lost(balance, name) for name, _ in balance.parts)}
 
 
-def together(costs: Iterable[tuple[str, Cost]]) -> Cost:
-    """What charges to parts, or to all, cost any unit at most."""
+def together(costs: Iterable[tuple[str, Cost]], balance: Balance) -> Cost:
+    """What charges to parts, or to all, cost any unit of a balance at most: parts of another partition are all."""
     common, parts = Cost(), dict[str, Cost]()
     for part, cost in costs:
-        if part == ALL:
+        if _own(balance, part) == ALL:
             common += cost
         else:
             parts[part] = parts.get(part, Cost()) + cost

@@ -124,6 +124,8 @@ def test_both_parts_are_charged_once_and_any_other_split_pays_in_both(tmp_path: 
     for changes in ({}, {}, {"holdout": 0.5}):
         found = daskrado.run(keys(frame, **changes), write=False, ledger=ledger)
         [own] = [one for one in found.budget if one["relation"] == "add_remove"]
+        assert own["share"] == pytest.approx((shares[-1] if shares else 1) - own["left"], abs=1e-4)
+        assert own["more_runs"] == pytest.approx(own["left"] / own["share"], abs=1)
         shares.append(own["left"])
     alone = daskrado.run(keys(frame, holdout=None), write=False, ledger=tmp_path / "alone.sqlite")
     [once] = [one for one in alone.budget if one["relation"] == "add_remove"]

@@ -120,7 +120,7 @@ def test_every_units_loss_is_the_filters_sum_in_random_histories() -> None:
             assert balance.total.mu2 >= own.mu2
             assert balance.total.delta >= own.delta
             assert balance.total.draws >= own.draws
-        assert balance.total == together(history)
+        assert balance.total == together(history, balance)
         for part, cost in draw.permutation(np.array(history, dtype=object)):
             balance = charged(balance, cost, part, back=True)
         assert (balance.total, balance.entries) == (Cost(None if balance.total.epsilon is None else Fraction(0)), 0)
