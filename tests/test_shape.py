@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import pkgutil
+import subprocess
 import tomllib
 from collections.abc import Iterator
 from importlib import import_module
@@ -64,3 +65,14 @@ def _methods() -> Iterator[tuple[str, bool]]:
 def test_the_readme_is_one_page() -> None:
     assert len(README.splitlines()) <= 200
     assert len(README.encode()) <= 14_000
+
+
+def test_the_top_level_holds_what_was_agreed_and_nothing_else() -> None:
+    done = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip("not a git checkout")
+    names = {line.split("/")[0] for line in done.stdout.splitlines()}
+    files = {"pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md"}
+    assert {name for name in names if not name.startswith(".")} == files | {
+        *("daskrado", "pipelines", "tests", "cluster", "data")
+    }
