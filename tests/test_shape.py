@@ -61,7 +61,6 @@ def _methods() -> Iterator[tuple[str, bool]]:
                     yield f"{module.name}.{kind.__name__}.{name}", bool(inspect.getdoc(getattr(kind, name)))
 
 
-@pytest.mark.xfail(len(README.splitlines()) > 200, reason="README.md is still to be cut", strict=True)
 def test_the_readme_is_one_page() -> None:
     assert len(README.splitlines()) <= 200
     assert len(README.encode()) <= 14_000

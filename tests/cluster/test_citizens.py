@@ -356,7 +356,11 @@ def test_a_frozen_worker_holds_no_new_job_up() -> None:
         os.kill(frozen.pid, signal.SIGSTOP)
         with connect(where) as client:
             assert client is not None
-            assert sorted(ask_each(client, int).values(), key=str) == [0, None]
+            until(
+                lambda: sorted(ask_each(client, int).values(), key=str) == [0, None],
+                600,
+                "the worker that runs answers, the frozen one does not",
+            )
             with pytest.raises(ClusterError, match="does not answer, so that whether it writes rows to disk"):
                 refuse_spilling(client)
     finally:

@@ -18,7 +18,7 @@ from daskrado import fit
 from daskrado.jobs.load import load_job
 from daskrado.lake.collect import open_passes
 from daskrado.lake.scan import open_lake
-from daskrado.learners.on_passes import centring, gradient
+from daskrado.learners.on_passes import centring, gradient, residuals
 from daskrado.learners.on_passes.centring import CELLS, DEVIATIONS, ENOUGH, ROUNDS, Centring, refined
 from daskrado.learners.on_passes.erm import ObjectivePerturbation, OutputPerturbation
 from daskrado.learners.on_passes.gradient import PrivateGradient
@@ -26,6 +26,7 @@ from daskrado.learners.on_passes.iterative import Session
 from daskrado.learners.on_passes.placed_moments import PlacedMoments
 from daskrado.learners.on_passes.tuning import Tuning
 from daskrado.losses.margin import Huber
+from daskrado.losses.residual import ResidualHuber
 from daskrado.models.linear import LinearModel
 from daskrado.models.onnx_graph import write_onnx
 from daskrado.privacy.accountant import ApproximateEvent, PureEvent, gaussian_mu
@@ -87,6 +88,16 @@ def test_all_draws_together_cost_mu(relation: Relation, rows: int) -> None:
     spent += plan.count * far**2 / plan.noise**2 + (plan.moments_noise**-2 if far == 1 else 0.0)
     assert spent == pytest.approx(mu**2, rel=1e-9)
     assert mu == pytest.approx(gaussian_mu(1.0, 1e-6), rel=1e-6)
+
+
+def test_shares_of_counts_and_residuals_add_up() -> None:
+    """Both are shares of the whole: a descent that takes them one after the other would spend a product too much."""
+    known, learner = facts(), PrivateGradient(ResidualHuber())
+    mu = learner.calibration(known).mu
+    places, plan = learner.centring(known, mu), learner.schedule(known)
+    assert places is not None
+    spent = (places.share + residuals.SHARE) * mu**2 + plan.count / plan.noise**2 + plan.moments_noise**-2
+    assert spent == pytest.approx(mu**2, rel=1e-9)
 
 
 def test_a_run_draws_the_noise_that_its_rule_says(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -277,7 +277,7 @@ def test_a_debit_is_checked_against_the_blocks_that_it_reads_and_a_limit_is_read
     with monkeypatch.context() as patch:
         patch.setattr(Budget, "cost", lambda self, *a, **how: asked.append(self.name) or price(self, *a, **how))
         check_all(ledger)
-    assert len(asked) <= 3 * 30  # each debit at most: its two blocks, and what is for each block
+    assert len(asked) == 2 * 30  # each debit: once for its two blocks, which pay alike, and what is for each block
     monkeypatch.setattr(balances, "budget_from", lambda *what: limits.append(what) or limit(*what))
     assert len(ledger.balances("adult")) == 32
     assert len(limits) == 1

@@ -163,10 +163,10 @@ class PrivateGradient(LossLearner):
         return Centring.planned(facts, mu)
 
     def _noises(self, facts: PublicFacts, mu: float) -> tuple[float, float]:
-        if (places := self.centring(facts, mu)) is not None:
-            mu *= math.sqrt(1 - places.share)
-        if isinstance(self.loss, ResidualHuber):
-            mu *= math.sqrt(1 - residuals.SHARE)
+        places = self.centring(facts, mu)
+        paid = 0.0 if places is None else places.share  # shares of the whole mu^2, so they add up
+        paid += residuals.SHARE if isinstance(self.loss, ResidualHuber) else 0.0
+        mu *= math.sqrt(1 - paid)
         slopes = self._slopes(np.zeros((self.vectors, facts.width)), self.loss, facts)
         found = noises(facts, mu, self.steps, _reach(facts, _moments(facts)), _reach(facts, slopes))
         return facts.surplus * found[0], facts.surplus * found[1]
